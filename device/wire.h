@@ -46,6 +46,7 @@ enum ml_block_kind {
 	ML_BLOCK_SCAN = 21,
 	ML_BLOCK_STOPPED_THREADS = 22,
 	ML_BLOCK_SCANNED = 23, /* wire_hooks.h: processes that are held, or searched */
+	ML_BLOCK_GAP = 24,     /* UTF-8 text, zero padded: condition, answer, reason: what is not measured */
 	ML_BLOCK_SESSION = 32, /* from here on by the host only, into recordings. JSON text: command line, options, target */
 	ML_BLOCK_MODULES = 33, /* JSON text: path, build-id, arch, bias of each module */
 	ML_BLOCK_TRACES = 34,  /* struct ml_traces + columns: unwound frames by trace number */

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
+ * Built against the Linux fork of AOSP's libunwindstack (cinit/libunwindstack, commit 7a83b2f), in a folder LUS:
+ *
+ *   cmake -S LUS -B LUS/build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++
+ *   ninja -C LUS/build unwindstack dexfile_stub
+ *   cd LUS/build && clang++ -std=c++20 -O2 -I../libunwindstack/include -I../libbase/include -I../liblog \
+ *       -o unwindstack_samples THIS_FILE ../log_stub/android_log_impl.cc libunwindstack.a libdexfile_stub.a \
+ *       libunwindstack.a libziparchive.a liblzma.a libprocinfo.a libbase.a -lz -lpthread
+ *   MEMLEAK_UNWINDSTACK=LUS/build/unwindstack_samples python -m bench unwind
+ *
  * Unwinds x86_64 samples by AOSP's libunwindstack, its ELF files kept; input, output and use as tests/unwind/oracle/dwfl_samples.c:
  *
  *   unwindstack_samples DESCRIPTION STACKS CHAINS PASSES
  *
- * Names are off. Mappings are those that the loader makes of each module's PT_LOADs. Not built by us: see
- * docs/contributing/benchmarks.md.
+ * Names are off. Mappings are those that the loader makes of each module's PT_LOADs.
  */
 #include <elf.h>
 #include <fcntl.h>

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from memleak_android.host.heap.capture import Capture
+from memleak_android.host.profile.coverage import Answer, Condition, Reason
 from memleak_android.host.wire.blocks import HOOKED, HookedFlag, Lost, ProcessEvent, Rows
 
 _NAMED_MAX = 5
@@ -51,10 +52,12 @@ def hooked_remarks(capture: Capture) -> list[str]:
     return found
 
 
-def hooked_missing(capture: Capture) -> list[str]:
-    """Reasons why the result is incomplete: slots that could not be patched, modules loaded unnoticed."""
+def hooked_missing(capture: Capture) -> list[Reason]:
+    """What a session of slots did not see: slots that could not be patched, modules loaded unnoticed or late."""
     rows = hooked_modules(capture)
-    found = [
+    if not len(rows):
+        return []
+    missing = [
         f"{row['n_refused']} slots of {_name(row)} could not be patched ({_reasons(row)}): what it allocates "
         "through them is missing"
         for row in rows
@@ -62,12 +65,18 @@ def hooked_missing(capture: Capture) -> list[str]:
     ][:_NAMED_MAX]
     is_program = (rows["flags"] & int(HookedFlag.PROGRAM)) != 0
     if (is_program & (rows["n_foreign"] > 0)).any():
-        found.append(
+        missing.append(
             f"{_PROGRAM} calls functions of these names that were not hooked: not seen (--tracer bpf)"
         )
+    if not rows["n_slots"].any():
+        missing.append("no module calls a traced function through a slot (--tracer inline)")
     if unseen := _unseen(capture, rows):
-        found.append(f"{_listed(unseen)} loaded unnoticed: what they allocate is missing")
-    return found
+        missing.append(f"{_listed(unseen)} loaded unnoticed: what they allocate is missing")
+    late = [_late(row) for row in rows if row["since_ns"] and row["n_slots"]][:_NAMED_MAX]
+    return [
+        *(Reason(Condition.PROGRAMS, Answer.NO, text) for text in missing),
+        *(Reason(Condition.PROGRAMS, Answer.TOLERATED, text) for text in late),
+    ]
 
 
 def _late(row: np.void) -> str:
@@ -120,8 +129,8 @@ def _files_without(text: str, starts: set[int]) -> list[str]:
     return [name for name in names if "libmemleak" not in name]
 
 
-def unprobed_program(capture: Capture, pid: int) -> list[str]:
-    """A sentence if the last program of `pid` never mapped the file with the probes; for BPF sessions.
+def unprobed_program(capture: Capture, pid: int) -> list[Reason]:
+    """A reason if the last program of `pid` never mapped the file with the probes; for BPF sessions.
 
     The file is identified by device and inode: under another root the same path is another file.
     """
@@ -145,7 +154,8 @@ def unprobed_program(capture: Capture, pid: int) -> list[str]:
                 since.add(identity)
     if probed is None or not since or probed in since:
         return []
-    return [f"{name}, which the target became by exec, was not measured: it does not use {allocator}"]
+    text = f"{name}, which the target became by exec, was not measured: it does not use {allocator}"
+    return [Reason(Condition.PROGRAMS, Answer.NO, text)]
 
 
 def _has_lost_mappings(capture: Capture) -> bool:

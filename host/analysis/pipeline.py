@@ -1,4 +1,4 @@
-"""Survivors → Profile: sums, growth, names, and what is missing."""
+"""Survivors → Profile: sums, growth, names, and whether it is complete."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memleak_android.host.analysis.block_sums import BlockSums, held_blocks, largest_sums, sum_blocks
+from memleak_android.host.analysis.coverage import judge_coverage
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
 from memleak_android.host.analysis.memory_use import read_memory
 from memleak_android.host.analysis.peak_and_churn import churn_sites, peak_of
@@ -13,11 +14,12 @@ from memleak_android.host.analysis.process_sums import process_names, process_su
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.analysis.provenance import read_provenance
 from memleak_android.host.analysis.sites import SiteNamer, make_sites
-from memleak_android.host.analysis.totals import make_totals, malformed_missing, missing_sentences
+from memleak_android.host.analysis.totals import make_totals
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.keys import KeyStacks, key_stacks
 from memleak_android.host.heap.survivors import Survivors
+from memleak_android.host.profile.coverage import is_sufficient, what_lacks
 from memleak_android.host.profile.profile import (
     LATE,
     CallSite,
@@ -70,20 +72,19 @@ def make_profile(
     sites = make_sites(shown, sums, namer, growth.by_stack, shares, progress)
     modules = namer.modules()
     totals = make_totals(capture, survivors.snapshot, sums)
-    lacks = (*missing, *capture.session.findings.missing, *malformed_missing(capture))
-    missing = tuple(dict.fromkeys((*lacks, *missing_sentences(capture, totals, view.max_lost))))
+    coverage = judge_coverage(capture, totals, sites, view.max_lost, missing)
     now_ns = survivors.snapshot.timestamp_ns or capture.last_timestamp_ns
     begin_ns, is_end = _begin_ns(capture), view.warmup_ns is not None
     return Profile(
         target=_target(capture),
         duration_ns=max(0, now_ns - begin_ns),
-        verdict=Verdict.INCOMPLETE if missing else Verdict.OK,
+        verdict=Verdict.OK if is_sufficient(coverage) else Verdict.INCOMPLETE,
         totals=totals,
         unwinding=_unwinding(sites, survivors.fp_agreement),
         sites=sites,
         modules=modules,
         wall_clock_s=_wall_clock_s(capture, now_ns),
-        notes=(*missing, *_notes(capture, view, totals), *symbolizer.notes),
+        notes=(*what_lacks(coverage), *_notes(capture, view, totals), *symbolizer.notes),
         threads=sums.threads,
         processes=process_sums(sums.by_process, process_names(capture), namer),
         growth=growth.span,
@@ -92,6 +93,7 @@ def make_profile(
         peak=peak_of(capture, keys, namer, sums.is_sampled) if is_end else None,
         churn=churn_sites(sums.stacks, namer) if is_end else (),
         leaks=sums.all_leaks,
+        coverage=coverage,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from memleak_android.host.heap.high_water import HighWater
 from memleak_android.host.heap.key_history import KeyHistory, KeySnapshot, held_by_key
+from memleak_android.host.profile.coverage import Reason
 from memleak_android.host.stacks.file_identities import FileIdentity, parse_identity
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads
@@ -108,6 +109,7 @@ class Capture:
     end: np.void | None = None
     errors: list[tuple[int, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    gaps: list[Reason] = field(default_factory=list)  # the agent's, of what it could not measure
     maps: list[payloads.Maps] = field(default_factory=list)
     mappings: list[tuple[Rows, list[str]]] = field(default_factory=list)
     processes: list[Rows] = field(default_factory=list)
@@ -286,6 +288,7 @@ _APPENDED: dict[BlockKind, tuple[str, Callable[[bytes], Any]]] = {
     BlockKind.HOOKED: ("hooked", payloads.decode_hooked),
     BlockKind.STOPS: ("stops", payloads.decode_stops),
     BlockKind.LOG: ("remarks", payloads.decode_text),
+    BlockKind.GAP: ("gaps", payloads.decode_gap),
     BlockKind.KERNEL_SYMBOLS: ("kernel_symbols", payloads.decode_text),
     BlockKind.ERROR: ("errors", payloads.decode_error),
 }

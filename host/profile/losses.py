@@ -1,17 +1,19 @@
-"""The causes of loss: what the report says about each, and whether it makes sums wrong or costs stacks only."""
+"""The causes of loss: what the report says about each, and the condition of a complete measurement that it spoils."""
 
 from dataclasses import dataclass
+
+from memleak_android.host.profile.coverage import Condition
 
 
 @dataclass(frozen=True, slots=True)
 class LossCause:
-    """makes_sums_wrong: calls were missed. Else only stacks are missing: their blocks are counted as unattributed.
+    """spoils: CALLS makes sums wrong; of STACKS, the blocks are counted as unattributed.
 
     is_stack_buffer: the evidence of a stack was dropped because a buffer was full.
     """
 
     text: str
-    makes_sums_wrong: bool = False
+    spoils: Condition = Condition.STACKS
     is_stack_buffer: bool = False
 
 
@@ -23,35 +25,35 @@ LOSS_CAUSES = {
     "stack_fault": LossCause("stacks whose bytes could not be read"),
     "table_full": LossCause(
         "blocks that the live table could not take: totals are too low; raise --max-live",
-        makes_sums_wrong=True,
+        spoils=Condition.CALLS,
     ),
     "keys_full": LossCause("blocks without a stack key"),
     "threads_full": LossCause(
-        "calls of threads beyond the limit, not counted: totals are too low", makes_sums_wrong=True
+        "calls of threads beyond the limit, not counted: totals are too low", spoils=Condition.CALLS
     ),
-    "pending_full": LossCause("calls nested too deep, not counted", makes_sums_wrong=True),
-    "missed_entry": LossCause("returns whose call was not seen", makes_sums_wrong=True),
-    "missed_return": LossCause("calls whose return was not seen", makes_sums_wrong=True),
+    "pending_full": LossCause("calls nested too deep, not counted", spoils=Condition.CALLS),
+    "missed_entry": LossCause("returns whose call was not seen", spoils=Condition.CALLS),
+    "missed_return": LossCause("calls whose return was not seen", spoils=Condition.CALLS),
     "missed_free": LossCause(
-        "frees that were not seen (their addresses were handed out again)", makes_sums_wrong=True
+        "frees that were not seen (their addresses were handed out again)", spoils=Condition.CALLS
     ),
-    "events": LossCause("events of --trace dropped"),
+    "events": LossCause("events of --trace dropped", spoils=Condition.RECORD),
     "mappings": LossCause("mapping changes dropped: frames may be named in the wrong module"),
     "nursery_full": LossCause(
         f"stacks dropped, the agent's nursery was full {_UNATTRIBUTED}", is_stack_buffer=True
     ),
-    "regions": LossCause("mmap operations that could not be applied", makes_sums_wrong=True),
-    "programs": LossCause("programs that ran but were not measured"),
+    "regions": LossCause("mmap operations that could not be applied", spoils=Condition.CALLS),
+    "programs": LossCause("programs that ran but were not measured", spoils=Condition.PROGRAMS),
     "recursion": LossCause(
         "calls of the kernel's allocators from within the tracer's own work, not counted (of the whole machine)",
-        makes_sums_wrong=True,
+        spoils=Condition.CALLS,
     ),
     "handles": LossCause(
-        "calls that gave more handles at once than are followed: totals are too low", makes_sums_wrong=True
+        "calls that gave more handles at once than are followed: totals are too low", spoils=Condition.CALLS
     ),
 }
 
-ACCOUNTING_LOSSES = frozenset(name for name, cause in LOSS_CAUSES.items() if cause.makes_sums_wrong)
+ACCOUNTING_LOSSES = frozenset(name for name, cause in LOSS_CAUSES.items() if cause.spoils is Condition.CALLS)
 
 
 def loss_text(name: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from memleak_android.host.profile.coverage import Coverage
 from memleak_android.host.profile.field_types import (
     ALWAYS,
     Address,
@@ -26,7 +27,7 @@ from memleak_android.host.profile.gate_result import Gate
 
 
 class Verdict(StrEnum):
-    """`leaks`: a limit was exceeded (gate.py). `incomplete`: something is missing (analysis/totals.py)."""
+    """`leaks`: a limit was exceeded (gate.py). `incomplete`: a condition of coverage.py is not met, or not known to be."""
 
     OK = "ok"
     LEAKS = "leaks"
@@ -319,9 +320,7 @@ class PastSite:
     frames: tuple[Frame, ...]
 
 
-CACHES = (
-    "resident bytes of the allocator that are not tracked, an estimate: free memory, headers, older blocks"
-)
+CACHES = "the allocator's resident bytes that are not tracked, estimated: free memory, headers, older blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,3 +396,4 @@ class Profile:
     churn: Annotated[tuple[PastSite, ...], Meta(description=CHURN)] = ()  # () = unknown
     leaks: Leaks = ()  # over all processes and kinds; () = no --reachability
     stops: tuple[ThreadStop, ...] = ()  # of a process that was attached; in order of time
+    coverage: Coverage = ()  # () = unknown

@@ -15,6 +15,7 @@ from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.errors import RecordingError, UsageError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors, recorded_survivors
+from memleak_android.host.profile.coverage import Condition
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.reports.json.report import read_report
@@ -31,6 +32,7 @@ from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.build_cache import BuildCache
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.wire.blocks import Collector
+from memleak_android.host.wire.session import coverage_field
 from memleak_android.unwind.file_reading import opened
 
 REPORT_BYTES_MAX = 1 << 30
@@ -62,7 +64,8 @@ def read_profile(
             raise RecordingError(f"it is cut or damaged: {recording.broken.message}")
         if _is_linked(capture):  # other sessions have recorded these themselves
             capture.remarks[:0] = hooked_remarks(capture)  # before its marks: not all of many are shown
-            missing += hooked_missing(capture)
+            answers = {Condition.FUNCTIONS: [], Condition.PROGRAMS: hooked_missing(capture)}
+            capture.session |= {"coverage": coverage_field(answers)}
         if only_pid is not None:
             _choose(capture, only_pid, path)
         survivors = _survivors(capture, recording, jobs, cache)

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import numpy as np
 
+from memleak_android.host.analysis.coverage import recorded_coverage
 from memleak_android.host.analysis.process_sums import process_names
-from memleak_android.host.analysis.totals import malformed_missing
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.keys import key_identity
@@ -24,6 +24,7 @@ from memleak_android.host.wire.blocks import (
     SiteFlag,
 )
 from memleak_android.host.wire.payloads import Chunk
+from memleak_android.host.wire.session import coverage_field
 
 _ROWS_PER_CHUNK = 1 << 17  # of 56 bytes: 7 MiB of at most 16
 STACK_KINDS = frozenset((BlockKind.EVIDENCE, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS))
@@ -35,7 +36,7 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
         yield Block(BlockKind.HELLO, capture.hello.tobytes())
     session = {
         **capture.session.fields,
-        "missing": [*capture.session.findings.missing, *malformed_missing(capture)],
+        "coverage": coverage_field(recorded_coverage(capture)),
         "process_names": process_names(capture),
         "highest_level": capture.high_water.level,
     }
@@ -44,6 +45,7 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
     if survivors.fp_agreement is not None:
         session["fp_agreement"] = asdict(survivors.fp_agreement)
     yield payloads.encode_text(BlockKind.SESSION, json.dumps(session))
+    yield from map(payloads.encode_gap, capture.gaps)
     for remark in capture.remarks:
         yield payloads.encode_text(BlockKind.LOG, remark)
     for rows in capture.stops:

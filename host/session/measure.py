@@ -24,6 +24,7 @@ from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.local.process import command_line
 from memleak_android.host.machine.scan.by_agent import scan_local_memory
 from memleak_android.host.machine.target import Target
+from memleak_android.host.profile.coverage import Answer, Condition, Reason
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording, RecordingWriter, write_finished
 from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
@@ -36,6 +37,7 @@ from memleak_android.host.session.observers import (
     SessionObserver,
     TargetFacts,
 )
+from memleak_android.host.session.other_allocators import other_allocators
 from memleak_android.host.session.progress import Progress
 from memleak_android.host.session.reachability import MemoryLook, ScanMemory
 from memleak_android.host.session.session import Schedule, Session
@@ -48,9 +50,10 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.device import AppRequest, DeviceTracers
 from memleak_android.host.tracers.local.start import TracerName, start_tracer
-from memleak_android.host.tracers.probes.allocator import unprobed_functions
 from memleak_android.host.wire import payloads
-from memleak_android.host.wire.blocks import Block, BlockKind, Reason
+from memleak_android.host.wire.blocks import Block, BlockKind
+from memleak_android.host.wire.blocks import Reason as EndReason
+from memleak_android.host.wire.session import coverage_field
 from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.file_writing import is_stream, remove
 
@@ -132,7 +135,7 @@ def measure(plan: Measurement) -> Measured:
         capture.session |= tracer.target
         _tell_end(plan, capture)
         _tell_held_up(tracer, capture)
-        _tell_missing(plan, session.missing, tracer.notes, capture)
+        _answer_conditions(plan, session.missing, tracer, capture)
         capture.remarks += hooked_remarks(capture)
         survivors = find_survivors(capture, unwinder, with_past=True)
         survivors = survivors if look is None else look.judge(survivors)
@@ -269,6 +272,8 @@ def _describe(plan: Measurement, tracer: AgentSession, capture: Capture, writer:
         "options": asdict(replace(options, pairs=None))
         | {"pairs": asdict(tracer.pairs) if tracer.pairs else None},
         "about": tracer.about,
+        "heap": options.allocator.is_traced and not options.kernel,
+        "coverage": coverage_field(_functions_answer(tracer)),
     } | tracer.target
     blocks = [payloads.encode_text(BlockKind.SESSION, json.dumps(session))]
     if len(tracer.stops):
@@ -290,13 +295,26 @@ def _interval_view(plan: Measurement) -> View:
     return View(plan.options.older_ns, view.min_size, view.max_size, view.show_allocs, warmup_ns=None)
 
 
-def _tell_missing(
-    plan: Measurement, of_session: Sequence[str], tracer_notes: Sequence[str], capture: Capture
+def _answer_conditions(
+    plan: Measurement, of_session: Sequence[str], tracer: AgentSession, capture: Capture
 ) -> None:
     """Into the session what the result lacks, and whose it is."""
-    unprobed = [*unprobed_program(capture, target_pid(capture)), *unprobed_functions(tracer_notes)]
-    missing = [*of_session, *_tell_scenario(plan, capture), *unprobed, *hooked_missing(capture)]
-    capture.session |= {"missing": missing, "pid": target_pid(capture)}
+    pid = target_pid(capture)
+    of_session = [*of_session, *_tell_scenario(plan, capture)]
+    others = other_allocators(capture) if plan.target.is_local else []
+    answers: dict[Condition, Sequence[Reason]] = {
+        Condition.SESSION: [Reason(Condition.SESSION, Answer.NO, text) for text in of_session],
+        Condition.PROGRAMS: [*unprobed_program(capture, pid), *hooked_missing(capture), *others],
+        **_functions_answer(tracer),
+    }
+    capture.session |= {"coverage": coverage_field(answers), "pid": pid}
+
+
+def _functions_answer(tracer: AgentSession) -> dict[Condition, Sequence[Reason]]:
+    """Nothing where the tracer does not know."""
+    if tracer.unplaced is None:
+        return {}
+    return {Condition.FUNCTIONS: [Reason(Condition.FUNCTIONS, Answer.NO, text) for text in tracer.unplaced]}
 
 
 def _tell_scenario(plan: Measurement, capture: Capture) -> list[str]:
@@ -324,8 +342,8 @@ def _tell_end(plan: Measurement, capture: Capture) -> None:
     if not plan.options.command or capture.end is None:
         return
     name, reason, status = plan.options.command[0], int(capture.end["reason"]), int(capture.end["status"])
-    if reason == Reason.STOPPED:
+    if reason == EndReason.STOPPED:
         say(f"the measurement is over; {name} goes on running (pid {target_pid(capture)})")
-    elif reason == Reason.TARGET_EXIT and status >= 0:
+    elif reason == EndReason.TARGET_EXIT and status >= 0:
         code = os.waitstatus_to_exitcode(status & 0xFFFF)
         say(f"{name} exited with status {code}" if code >= 0 else f"{name} was killed by signal {-code}")

@@ -22,7 +22,7 @@ from memleak_android.host.wire.calls import (
     decode_probe_results,
     decode_statistics,
 )
-from memleak_android.host.wire.payloads import decode_error, decode_status, decode_text
+from memleak_android.host.wire.payloads import decode_error, decode_gap, decode_status, decode_text
 
 _ERROR_KINDS: dict[int, type[MemleakError]] = {
     Reason.TARGET_ERROR: TargetError,
@@ -133,6 +133,8 @@ class SnoopSession:
             self._add_status(block.payload)
         elif block.kind == BlockKind.PROBE_RESULTS:
             self._add_results(decode_probe_results(block.payload))
+        elif block.kind == BlockKind.GAP:
+            self.on_problem(decode_gap(block.payload).text)
         elif block.kind == BlockKind.LOG:
             self.on_problem(decode_text(block.payload))
         elif block.kind == BlockKind.ERROR:

@@ -49,6 +49,7 @@ class BlockKind(IntEnum):
     SCAN = 21
     STOPPED_THREADS = 22
     SCANNED = 23
+    GAP = 24
     SESSION = 32
     MODULES = 33
     TRACES = 34

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.errors import MemleakError
+from memleak_android.host.profile.coverage import Answer, Condition
+from memleak_android.host.profile.coverage import Reason as Gap
 from memleak_android.host.wire import blocks, frame_chains, sparse_stack, stack_tail
 from memleak_android.host.wire.blocks import Block, BlockKind, EvidenceFlag, Reason, Rows
 from memleak_android.host.wire.packed import structures
@@ -288,6 +290,20 @@ def decode_text(payload: bytes) -> str:
 
 def encode_text(kind: BlockKind, text: str) -> Block:
     return Block(kind, _pad(text.encode()))
+
+
+def decode_gap(payload: bytes) -> Gap:
+    """`condition answer reason`."""
+    condition, _, rest = decode_text(payload).partition(" ")
+    answer, _, text = rest.partition(" ")
+    try:
+        return Gap(Condition(condition), Answer(answer), text)
+    except ValueError:
+        raise MalformedBlock(BlockKind.GAP, f"{condition[:40]} is {answer[:40]}") from None
+
+
+def encode_gap(gap: Gap) -> Block:
+    return encode_text(BlockKind.GAP, f"{gap.condition.value} {gap.answer.value} {gap.text}")
 
 
 @dataclass(frozen=True, slots=True)

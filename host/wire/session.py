@@ -4,10 +4,11 @@ A recording may come from a hostile writer. A field of the wrong type counts as 
 the recording that is written from this one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from memleak_android.host.profile.coverage import Answer, Condition, Reason
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
 
 LABELS_MAX = 32
@@ -80,6 +81,7 @@ class SessionTracing:
     expects_missing_frees: bool
     pair_functions: tuple[tuple[str, str], ...]
     allocator: object
+    traces_heap: bool
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> Self:
@@ -96,6 +98,7 @@ class SessionTracing:
                 (str(row[0]), str(row[1])) for row in names if isinstance(row, list) and len(row) == 2
             ),
             allocator=_dict(fields.get("about")).get("allocator"),
+            traces_heap=fields.get("heap") is not False,
         )
 
 
@@ -105,9 +108,11 @@ class SessionFindings:
 
     run_ends_ns: ends of the runs of --scenario; None = no scenario. marks: name and time. memory: one object for each
     process that was examined, unchecked. fp_agreement: unchecked.
+    answered: conditions of a complete measurement that were looked at; reasons: what was found against them.
     """
 
-    missing: tuple[str, ...]
+    answered: frozenset[Condition]
+    reasons: tuple[Reason, ...]
     left_out: tuple[str, ...]
     has_scenario: bool
     run_ends_ns: tuple[int, ...] | None
@@ -123,8 +128,15 @@ class SessionFindings:
         scenario, bound = fields.get("scenario"), fields.get("peak_bound")
         is_bound = isinstance(bound, int) and not isinstance(bound, bool) and 0 <= bound < 2**62
         names = _dict(fields.get("process_names")).items()
+        coverage = _dict(fields.get("coverage"))
         return cls(
-            missing=tuple(map(str, _list(fields.get("missing")))),
+            answered=frozenset(
+                condition for condition in Condition if isinstance(coverage.get(condition), list)
+            ),
+            reasons=(
+                *_reasons(coverage),
+                *(_reason(Condition.SESSION, ["no", text]) for text in _list(fields.get("missing"))),
+            ),
             left_out=tuple(map(str, _list(fields.get("left_out")))),
             has_scenario="scenario" in fields,
             run_ends_ns=(_numbers(scenario.get("ends_ns")) or ()) if isinstance(scenario, dict) else None,
@@ -168,6 +180,27 @@ class SessionInfo:
 
     def __or__(self, fields: Mapping[str, Any]) -> Self:
         return self.decode({**self.fields, **fields})
+
+
+def coverage_field(answered: Mapping[Condition, Sequence[Reason]]) -> dict[str, list[list[str]]]:
+    """The field `coverage` of SESSION: by condition, [answer, text] of each reason."""
+    return {
+        condition.value: [[one.answer.value, one.text] for one in reasons]
+        for condition, reasons in answered.items()
+    }
+
+
+def _reasons(coverage: Mapping[str, Any]) -> Iterator[Reason]:
+    for condition in Condition:
+        yield from (_reason(condition, one) for one in _list(coverage.get(condition)))
+
+
+def _reason(condition: Condition, fields: object) -> Reason:
+    """What is not [answer, text] counts as a reason that nobody can read."""
+    match fields:
+        case [str(answer), text] if answer in set(Answer):
+            return Reason(condition, Answer(answer), str(text))
+    return Reason(condition, Answer.UNKNOWN, "the recording's answer is malformed")
 
 
 def _number(value: object) -> int:

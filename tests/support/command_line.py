@@ -43,7 +43,7 @@ class CommandLine:
     ) -> subprocess.Popen[str]:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
         return subprocess.Popen(
-            [sys.executable, "-m", "memleak_android.host", *map(str, words)],
+            [sys.executable, "-m", "memleak_android.host", *_by_frame_pointers(words)],
             cwd=self.folder,
             env=self.environment(scenario or {}),
             text=True,
@@ -51,8 +51,17 @@ class CommandLine:
         )
 
     def run(self, *words: object, scenario: dict[str, Any] | None = None) -> Finished:
-        done = run_program(list(map(str, words)), self.folder, self.environment(scenario or {}), 60)
+        done = run_program(_by_frame_pointers(words), self.folder, self.environment(scenario or {}), 60)
         return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def _by_frame_pointers(words: tuple[object, ...]) -> list[str]:
+    """A session's stacks are whole by frame pointers: there is no file with CFI behind what the fake agent sends."""
+    line = [str(word) for word in words]
+    if "--tracer" in line and "--unwind" not in line:
+        at = line.index("--tracer")
+        line[at:at] = ["--unwind", "fp"]
+    return line
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,8 @@ int ml_kernel_attach(struct ml_kernel *kernel, const struct ml_kernel_symbols *s
 		if (link)
 			kernel->links[kernel->n_links++] = link;
 		else
-			ml_blocks_log(
+			ml_blocks_gap(
+				ML_GAP_FUNCTIONS,
 				"%s() cannot be probed on this kernel (%s): what it gives back counts as held until its address is "
 				"handed out again",
 				bulk[i].function, strerror(errno));

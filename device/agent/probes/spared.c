@@ -57,11 +57,12 @@ static void name(const struct ml_spared *spared, int pid)
 
 	ml_process_name((ml_u32)pid, comm);
 	if (spared->n <= NAMED_MAX)
-		ml_blocks_log("process %d (%s) is left out: another tool has hooked its code, and a uprobe would crash it "
+		ml_blocks_gap(ML_GAP_PROGRAMS_LEFT_OUT,
+			      "process %d (%s) is left out: another tool has hooked its code, and a uprobe would crash it "
 			      "(measure it by --tracer plt)",
 			      pid, comm);
 	if (spared->n == NAMED_MAX + 1)
-		ml_blocks_log("further processes with hooks of another tool are left out");
+		ml_blocks_gap(ML_GAP_PROGRAMS_LEFT_OUT, "further processes with hooks of another tool are left out");
 }
 
 static void spare(void *context, int pid)

@@ -136,6 +136,19 @@ int ml_blocks_log(const char *format, ...)
 	return result;
 }
 
+int ml_blocks_gap(const char *condition_and_answer, const char *format, ...)
+{
+	char head[64];
+	struct iovec part = { head, (size_t)snprintf(head, sizeof(head), "%s ", condition_and_answer) };
+	va_list arguments;
+	int result;
+
+	va_start(arguments, format);
+	result = write_text(ML_BLOCK_GAP, &part, format, arguments);
+	va_end(arguments);
+	return result;
+}
+
 void ml_blocks_log_children(ml_u64 n_children)
 {
 	if (n_children)

@@ -18,6 +18,17 @@ int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_p
 
 int ml_blocks_hello(enum ml_collector collector, int pid);
 int ml_blocks_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Something of what the host asked for is not measured. Condition and answer are words of host/profile/coverage.py: the report is
+ * complete only where there is no gap, and a tolerated one leaves its verdict as it is.
+ */
+#define ML_GAP_FUNCTIONS "functions no"
+#define ML_GAP_RECORD "record no"
+#define ML_GAP_PROGRAMS_LEFT_OUT "programs tolerated"
+#define ML_GAP_PROGRAMS_UNKNOWN "programs unknown"
+int ml_blocks_gap(const char *condition_and_answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Logs children that were not measured, without --follow. */
 void ml_blocks_log_children(ml_u64 n_children);
 

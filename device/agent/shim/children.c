@@ -84,7 +84,8 @@ void ml_preload_children_open(struct ml_preload_children *children, int command,
 	children->processes = processes;
 	children->sideband = ml_sideband_open(command, ops);
 	if (!children->sideband)
-		ml_blocks_log("children that cannot load the shim are not noticed: %s (see perf_event_paranoid)",
+		ml_blocks_gap(ML_GAP_PROGRAMS_UNKNOWN,
+			      "children that cannot load the shim are not noticed: %s (see perf_event_paranoid)",
 			      strerror(errno));
 }
 

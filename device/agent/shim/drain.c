@@ -196,7 +196,8 @@ static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const st
 	target->tails[slot] = position;
 	if (next == NEXT_BROKEN) {
 		target->broken_rings |= 1ull << slot % 64;
-		ml_blocks_log("pid %u corrupted its recording ring %u; further evidence from it is lost", target->pid, slot);
+		ml_blocks_gap(ML_GAP_RECORD, "pid %u corrupted its recording ring %u; further evidence from it is lost",
+			      target->pid, slot);
 	}
 	return bytes;
 }
@@ -252,7 +253,8 @@ int ml_preload_hooked_write(struct ml_preload_target *target)
 	}
 	if (segment->n_hooked_lost && !target->is_hooked_lost_reported) {
 		target->is_hooked_lost_reported = true;
-		ml_blocks_log("pid %u loads too many modules: the state of some is not reported", target->pid);
+		ml_blocks_gap(ML_GAP_PROGRAMS_UNKNOWN, "pid %u loads too many modules: the state of some is not reported",
+			      target->pid);
 	}
 	return 0;
 }

@@ -15,6 +15,8 @@ VERDICTS = {
     Verdict.INCOMPLETE: "something is missing: see lost, unattributed and the notes",
 }
 
+NOT_COMPLETE = "no limit was exceeded, but it is not complete: "
+
 # Why a stack is not complete, by TraceEnd.
 ENDS = {
     "NO_MAPPING": "the next return address lies in no mapped file",
@@ -45,7 +47,6 @@ MEMORY_PARTS = {
 
 UNATTRIBUTED = "outstanding, but their stacks were not captured"
 UNASKED = "their stacks were not asked for"
-NO_ALLOCATION = "not one allocation was seen; is the allocator the one that was traced (-O, --pairs)?"
 APPROXIMATE = "approximate: some of these blocks may belong to another stack"
 
 # Ways to names for the code of a module.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from memleak_android.host.console import printable
+from memleak_android.host.profile.coverage import what_is_tolerated
 from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.losses import loss_text
 from memleak_android.host.profile.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
@@ -37,6 +38,7 @@ BY_FRAME_POINTER = "fp"  # method of a frame
 # Modules below these come with the system, and so do their symbols.
 SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/system/", "/apex/", "/vendor/", "[")
 MAX_MODULE_NOTES = 5
+TOLERATED_SHOWN_MAX = 3
 
 SITE_STYLE, FRAME_STYLE, WARNING_STYLE, QUIET_STYLE = "bold", "", "yellow", "dim"
 
@@ -163,8 +165,6 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
         yield "", f"allocated      {amount(totals.alloc_space, totals.alloc_objects)} over the whole time"
     if churn := churn_line(profile):
         yield "", f"given back     {churn}"
-    if totals.alloc_objects == 0:
-        yield WARNING_STYLE, f"note: {messages.NO_ALLOCATION}"
     if totals.untracked_frees:
         yield "", f"frees          {totals.untracked_frees:,} of blocks whose allocation was not seen"
     yield from (("", line) for line in memory_lines(profile.memory))
@@ -178,8 +178,14 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
         yield from (("", line) for line in suppression_lines(profile.gate))
     yield (
         WARNING_STYLE if profile.verdict is not Verdict.OK else "",
-        f"verdict        {profile.verdict} ({messages.VERDICTS[profile.verdict]})",
+        f"verdict        {profile.verdict} ({_verdict_text(profile)})",
     )
+
+
+def _verdict_text(profile: Profile) -> str:
+    if profile.verdict is Verdict.OK and (tolerated := what_is_tolerated(profile.coverage)):
+        return f"{messages.NOT_COMPLETE}{printable('; '.join(tolerated[:TOLERATED_SHOWN_MAX]))}"
+    return messages.VERDICTS[profile.verdict]
 
 
 def _sum_of_kind(profile: Profile, kind: str) -> str:

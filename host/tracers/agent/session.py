@@ -1,6 +1,6 @@
 """A session of memleakd: configures the agent, reads its blocks, ends it in any state."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,12 +63,18 @@ class AgentSession:
         self.notes: tuple[str, ...] = ()  # for -v
         self.fallback = ""  # why a better tracer is not used
         self.pairs: PairPlan | None = None  # the traced part of --pairs
+        self.unplaced: tuple[str, ...] | None = None  # functions asked for and not traced; None = not known
         self._channel = channel
         self._silence_s = silence_s
         self._clean_up = clean_up
         promise = [f"host_silence_s {_HOST_SILENCE_S}"] if channel.is_remote else []
         outgoing = "".join(f"{line}\n" for line in [*lines, *promise, "start"]).encode()
         self._reader = ChannelReader(channel, outgoing, loading_s)
+
+    def answer_functions(self, pairs: PairPlan | None, unplaced: Iterable[str] = ()) -> None:
+        """Every tracer has to: a session without it is not known to be complete. unplaced: of the heap, without those of `pairs`."""
+        self.pairs = pairs
+        self.unplaced = (*unplaced, *(pairs.problems if pairs else ()))
 
     @property
     def held_up_s(self) -> float:

@@ -17,7 +17,7 @@ from memleak_android.host.tracers.agent.session_options import (
     ProbedFile,
 )
 from memleak_android.host.tracers.local.bpf import ONLY_PAIRS, BpfPlan
-from memleak_android.host.tracers.probes.allocator import plan_probes, plan_region_probes
+from memleak_android.host.tracers.probes.allocator import NO_REGIONS, plan_probes, plan_region_probes
 from memleak_android.unwind.elf_headers import MACHINE_NAMES
 
 _REGION_FUNCTION = "mmap"
@@ -55,7 +55,7 @@ def plan_remote(
         libc = next((item for item in objects if _REGION_FUNCTION in item.defines), None)
         more, remarks = plan_region_probes(_pulled(process, libc, files).open_path) if libc else ([], [])
         placed += _on_device(more, process, libc) if libc else []
-        notes = [*notes, *(remarks if libc else ["no mmap found to be probed"])]
+        notes = [*notes, *(remarks if libc else [NO_REGIONS])]
     return BpfPlan(allocator, tuple(placed), tuple(notes), pairs)
 
 

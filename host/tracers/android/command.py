@@ -67,7 +67,7 @@ def start_by_bpf(
     lines = [*options.bpf_lines(), *plan.lines()]
     session = _start("bpf", target, agent, lines, clean_up, as_root=True)
     session.notes = plan.notes
-    session.pairs = plan.pairs
+    session.answer_functions(plan.pairs, plan.unplaced)
     command = options.command[0]
     session.fallback = "; ".join(filter(None, (f"{command} runs as root, as the agent does", remark)))
     session.about = plan.about()
@@ -100,7 +100,7 @@ def start_with_shim(
         pairs = _plan_pairs(fetch_until(pulled, loaded, set(), whole=True), options.pairs, "slots")
     lines = [*options.lines(), f"shim {quote(paths[SHIM], safe='/')}", *options.pair_lines(pairs)]
     session = _start("preload", target, paths["memleakd"], lines, clean_up, as_root=False)
-    session.pairs = pairs
+    session.answer_functions(pairs)
     return session
 
 

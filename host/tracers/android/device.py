@@ -281,7 +281,7 @@ class DeviceTracers:
         else:
             session = ZygoteSession(channel, lines, start, self._clean_up)
         session.notes = plan.notes
-        session.pairs = plan.pairs
+        session.answer_functions(plan.pairs, plan.unplaced)
         session.target = {"command": process.command, "pid": process.pid, "attached": True}
         session.about = plan.about()
         return session

@@ -121,6 +121,7 @@ def start(
             *options.pair_lines(pairs),
         ]
         notes: tuple[str, ...] = ()
+        unplaced: tuple[str, ...] = ()
         stops = np.empty(0, STOP)
         if hook == "inline":
             loaded = LoadedObject(shim, os.fspath(files[SHIM]))
@@ -128,13 +129,14 @@ def start(
             with temporary_folder("memleak-inline-") as copies:
                 hooks = plan_remote_inline(process, options.allocator, Path(copies))
             lines, notes, stops = [*lines, *hooks.lines], hooks.notes, hooks.stops
+            unplaced = hooks.unplaced
         argv = [deployed.paths[AGENT], "preload"]
         channel = (
             target.open_agent(argv, run_as=user) if user else target.open_agent(argv, as_root=target.has_root)
         )
         session = AgentSession(hook, channel, lines, clean_up=deployed.close)
         session.notes = notes
-        session.pairs = pairs
+        session.answer_functions(pairs, unplaced)
         session.stops = stops
         session.target = {"pid": options.pid, "attached": True}
         undo.pop_all()

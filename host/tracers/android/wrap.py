@@ -35,6 +35,7 @@ class LaunchingSession(AgentSession):
         joined_s: float = JOINED_S,
     ) -> None:
         super().__init__("preload", channel, lines, clean_up=clean_up)
+        self.answer_functions(None)
         self.has_begun = False  # until its target has joined
         self._start_target = start
         self._absent = absent

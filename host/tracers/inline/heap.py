@@ -49,6 +49,7 @@ _INDISPENSABLE = frozenset(("malloc", "free", "realloc", "reallocarray"))
 class InlineHooks:
     """lines: of the agent's configuration.
     notes: for -v.
+    unplaced: sentences about the functions that are not patched.
     stops: of the process's threads so far, rows of STOP.
     functions: addresses of the patched functions.
     """
@@ -56,6 +57,7 @@ class InlineHooks:
     allocator: LoadedObject
     lines: list[str]
     notes: tuple[str, ...]
+    unplaced: tuple[str, ...]
     stops: Rows
     functions: frozenset[int]
 
@@ -68,7 +70,8 @@ def plan_inline(process: HookedProcess, allocator: LoadedObject, choice: Allocat
     if os.path.basename(allocator.path) == SHIM:
         raise TargetError("the process was started with the shim and is measured already", "end that session")
     elf = _open(allocator.open_path)
-    functions, notes = _functions(elf, choice.symbols_prefix)
+    notes = list[str]()
+    functions, chosen = _functions(elf, choice.symbols_prefix)
     file = mapped_file(process, allocator.path, elf, allocator.dynamic)
     first = file.address(functions["malloc"].vaddr)
     reservation = process.reserve(first)
@@ -78,8 +81,11 @@ def plan_inline(process: HookedProcess, allocator: LoadedObject, choice: Allocat
         notes.append(f"no memory within reach of the allocator ({reason}): the jumps are long")
     code = _function_codes(process.status(), file, functions)
     plans, refused = _plan_all(code, shim, shim.room(first, reservation))
+    notes += [f"{code[name].name}: patched with {len(plan.patch)} bytes" for name, plan in plans.items()]
+    unplaced = (*chosen, *refused)
     patched = frozenset(code[name].address for name in plans)
-    return InlineHooks(allocator, _lines(plans, shim, first), (*notes, *refused), reservation.stops, patched)
+    lines = _lines(plans, shim, first)
+    return InlineHooks(allocator, lines, (*notes, *unplaced), unplaced, reservation.stops, patched)
 
 
 def no_heap_lines(shim: Shim) -> list[str]:
@@ -107,19 +113,21 @@ def _open(path: str) -> ElfFile:
 
 
 def _functions(elf: ElfFile, prefix: str) -> tuple[dict[str, FunctionSymbol], list[str]]:
-    """The allocator's functions by name without the prefix, each address once."""
+    """The allocator's functions by name without the prefix, each address once; and sentences about those left out."""
     wanted = {prefix + function.name for function in HEAP_FUNCTIONS}
     symbols = elf.dynamic_functions(wanted)
     if not any(symbol.name == prefix + "malloc" for symbol in symbols):
         symbols = elf.static_functions(wanted)
     found: dict[str, FunctionSymbol] = {}
-    notes = []
+    chosen = []
     for function in HEAP_FUNCTIONS:
         symbol = next((candidate for candidate in symbols if candidate.name == prefix + function.name), None)
         if symbol is None or any(symbol.vaddr == other.vaddr for other in found.values()):
             continue
         if symbol.is_indirect:
-            notes.append(f"{symbol.name}: not patched, its address is chosen at run time (ifunc)")
+            chosen.append(
+                f"{symbol.name}: not patched, its address is chosen at run time (ifunc): its blocks are not seen"
+            )
         else:
             found[function.name] = symbol
     for name in ("malloc", "free"):
@@ -129,7 +137,7 @@ def _functions(elf: ElfFile, prefix: str) -> tuple[dict[str, FunctionSymbol], li
             raise chosen_at_run_time(prefix + name, elf.path)
         if name not in found:
             raise no_allocator(prefix + name, elf.path)
-    return found, notes
+    return found, chosen
 
 
 def _function_codes(
@@ -163,8 +171,9 @@ def _function_codes(
 def _plan_all(
     functions: dict[str, FunctionCode], shim: Shim, room: int
 ) -> tuple[dict[str, PatchPlan], list[str]]:
+    """The plans by name, and sentences about functions that cannot be patched."""
     plans: dict[str, PatchPlan] = {}
-    notes = []
+    refused = []
     hooks = [name for name in shim.hooks() if name in functions]
     if len(hooks) > HEAP_SLOTS:
         raise TracerError(f"{len(hooks)} functions are more than the room holds")
@@ -176,10 +185,8 @@ def _plan_all(
         except TargetError as refusal:
             if name in _INDISPENSABLE:
                 raise
-            notes.append(f"{refusal.message}: its blocks are not seen")
-        else:
-            notes.append(f"{functions[name].name}: patched with {len(plans[name].patch)} bytes")
-    return plans, notes
+            refused.append(f"{refusal.message}: its blocks are not seen")
+    return plans, refused
 
 
 def _lines(plans: dict[str, PatchPlan], shim: Shim, allocator: int) -> list[str]:

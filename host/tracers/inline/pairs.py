@@ -158,12 +158,14 @@ class InlineSession:
     """lines: the agent's configuration for the heap; those of --pairs follow.
     allocator: its file, "" without the heap.
     notes: for -v.
+    unplaced: sentences about the heap's functions that are not patched.
     stops: of the process's threads so far, rows of STOP.
     """
 
     lines: list[str]
     allocator: str
     notes: tuple[str, ...]
+    unplaced: tuple[str, ...]
     stops: Rows
     pairs: PairPlan | None
 
@@ -183,15 +185,16 @@ def plan_session(
     heap = plan_inline(process, allocator(), choice) if choice.is_traced else None
     patched = heap.functions if heap else frozenset()
     lines, notes, stops = (heap.lines, heap.notes, heap.stops) if heap else ([], (), np.empty(0, STOP))
+    unplaced = heap.unplaced if heap else ()
     path = heap.allocator.path if heap else ""
     if planner is None:
-        return InlineSession(lines, path, notes, stops, None)
+        return InlineSession(lines, path, notes, unplaced, stops, None)
     patcher = PairPatches(process, _digest(process, planner), patched)
     pairs = plan_pairs(planner, patcher)
     if heap is None:
         lines = patcher.without_heap()
     stops = np.concatenate([stops, patcher.stops])
-    return InlineSession(lines, path, notes, stops, pairs)
+    return InlineSession(lines, path, notes, unplaced, stops, pairs)
 
 
 def _digest(process: HookedProcess, planner: PairPlanner) -> int:

@@ -42,7 +42,7 @@ def start(options: SessionOptions, hook: HookName) -> AgentSession:
     pairs = options.pairs.plan(files, by="slots") if options.pairs else None
     lines = [*attach_lines(options.lines(), hook), *options.pair_lines(pairs)]
     session = AgentSession(hook, LocalChannel([str(agent), "preload"]), lines)
-    session.pairs = pairs
+    session.answer_functions(pairs)
     return session
 
 
@@ -63,7 +63,7 @@ def _start_inline(options: SessionOptions, process: LocalProcess, hooked: LocalH
     session.notes = plan.notes
     session.about = {"allocator": plan.allocator} if plan.allocator else {}
     session.stops = plan.stops
-    session.pairs = plan.pairs
+    session.answer_functions(plan.pairs, plan.unplaced)
     return session
 
 

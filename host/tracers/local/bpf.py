@@ -15,12 +15,14 @@ from memleak_android.host.tracers.agent.session_options import (
     SessionOptions,
 )
 from memleak_android.host.tracers.probes.allocator import (
+    NO_REGIONS,
     check_runs_here,
     find_allocator,
     find_region_functions,
     plan_probes,
     plan_region_probes,
     probe_lines,
+    unprobed_functions,
 )
 
 ONLY_PAIRS = "only what --pairs names is traced"
@@ -34,6 +36,11 @@ class BpfPlan:
     probes: tuple[Probe, ...]
     notes: tuple[str, ...]
     pairs: PairPlan | None = None
+
+    @property
+    def unplaced(self) -> list[str]:
+        """Sentences about functions of the heap that have no probe."""
+        return unprobed_functions(self.notes)
 
     def about(self) -> dict[str, Any]:
         """Facts for the recording. allocator: "" if only --pairs is traced."""
@@ -76,7 +83,7 @@ def plan_objects(
     planned = [(allocator, *plan_probes(allocator.open_path, choice))]
     if choice.mmap and not any(probe.function == "mmap" for probe in planned[0][1]):
         libc = find_region_functions(objects)
-        regions = plan_region_probes(libc.open_path) if libc else ([], ["no mmap found to be probed"])
+        regions = plan_region_probes(libc.open_path) if libc else ([], [NO_REGIONS])
         planned.append((libc or allocator, *regions))
     probes = [
         probe if is_local else replace(probe, path=item.path, identity=None)

@@ -17,6 +17,7 @@ from memleak_android.host.tracers.probes.allocator import (
     defines_malloc,
     plan_probes,
     probe_lines,
+    unprobed_functions,
 )
 
 FILES_MAX = 16  # ML_BPF_FILES of device/bpf/session.h
@@ -127,6 +128,7 @@ def start(options: SessionOptions) -> AgentSession:
     agent = find_binary("memleakd", local_arch())
     session = AgentSession("bpf", LocalChannel([str(agent), "bpf"]), lines)
     session.notes = plan.notes
+    session.answer_functions(None, unprobed_functions(plan.notes))
     session.about = {"allocators": list(plan.files), "probes": [asdict(probe) for probe in plan.probes]}
     session.target = {"left_out": list(plan.left_out)}
     return session

@@ -31,7 +31,9 @@ def start(options: SessionOptions) -> AgentSession:
     starts_command = bool(options.command)
     channel = LocalChannel([str(agent), "kernel"], give_stdio=starts_command)
     stdio = [USER_STDIO_LINE] if starts_command else []
-    return AgentSession("kernel", channel, [*options.kernel_lines(), *stdio])
+    session = AgentSession("kernel", channel, [*options.kernel_lines(), *stdio])
+    session.answer_functions(None)  # those that this kernel lacks come from the agent, as gaps
+    return session
 
 
 def start_on(
@@ -40,6 +42,7 @@ def start_on(
     """On a device, with root. agent: memleakd there."""
     channel = target.open_agent([agent, "kernel"], as_root=True)
     session = AgentSession("kernel", channel, options.kernel_lines(), clean_up=clean_up)
+    session.answer_functions(None)
     if options.pid is not None:
         session.target = {"pid": options.pid, "whole_machine": False}
     return session

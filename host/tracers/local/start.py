@@ -94,7 +94,7 @@ def _start_bpf(options: SessionOptions) -> AgentSession:
     channel = LocalChannel([str(agent), "bpf"], give_stdio=starts_command)
     session = AgentSession("bpf", channel, [*lines, *([USER_STDIO_LINE] if starts_command else [])])
     session.notes = plan.notes
-    session.pairs = plan.pairs
+    session.answer_functions(plan.pairs, plan.unplaced)
     session.about = plan.about()
     return session
 
@@ -117,7 +117,7 @@ def _start_preload(options: SessionOptions) -> AgentSession:
     lines = [*options.lines(), f"shim {quote(os.fsencode(shim), safe='/')}", *options.pair_lines(pairs)]
     channel = LocalChannel([str(agent), "preload"], give_stdio=True)
     session = AgentSession("preload", channel, [*lines, USER_STDIO_LINE])
-    session.pairs = pairs
+    session.answer_functions(pairs)
     return session
 
 
@@ -162,6 +162,7 @@ def _start_bcc(options: SessionOptions) -> AgentSession:
     channel = LocalChannel(argv, give_stdio=options.pid is None)
     session = AgentSession("bcc", channel, [json.dumps(request)], loading_s=_BCC_COMPILING_S)
     session.notes, session.about = plan.notes, plan.about()
+    session.answer_functions(None, plan.unplaced)
     return session
 
 

@@ -51,6 +51,7 @@ HEAP_FUNCTIONS = tuple(
 )
 _INDISPENSABLE = ("malloc", "free")
 _NOT_PROBED = "not probed, its address is chosen at run time (ifunc)"
+NO_REGIONS = "no mmap found to be probed"
 REGION_FUNCTIONS = (
     AllocatorFunction(Function.MMAP, 6, True, ("mmap",)),
     AllocatorFunction(Function.MMAP64, 6, True, ("mmap64",)),
@@ -165,7 +166,9 @@ def chosen_at_run_time(name: str, path: str) -> TargetError:
 
 def unprobed_functions(notes: Iterable[str]) -> list[str]:
     """The notes that name functions whose allocations are missing."""
-    return [f"{note}: what it allocates is missing" for note in notes if note.endswith(_NOT_PROBED)]
+    return [
+        f"{note}: what it allocates is missing" for note in notes if note.endswith((_NOT_PROBED, NO_REGIONS))
+    ]
 
 
 def no_allocator(name: str, searched: str) -> TargetError:

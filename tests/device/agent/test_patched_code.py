@@ -18,7 +18,7 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.probes.allocator import plan_probes, probe_lines
 from memleak_android.host.wire.blocks import BlockKind, Lost
-from memleak_android.host.wire.payloads import decode_status, decode_text
+from memleak_android.host.wire.payloads import decode_gap, decode_status
 from tests.support.attached_session import address_of, leak, started, workload, write_code
 from tests.support.inline_session import attach_inline
 from tests.support.snoop_runs import snoop
@@ -115,8 +115,8 @@ def test_a_session_of_every_process_leaves_it_out(
     session = AgentSession("bpf", LocalChannel([str(find_binary("memleakd", local_arch())), "bpf"]), lines)
     said, n_lost = list[str](), 0
     for block in session.blocks():
-        if block.kind == BlockKind.LOG:
-            said.append(decode_text(block.payload))
+        if block.kind == BlockKind.GAP:
+            said.append(decode_gap(block.payload).text)
         elif block.kind == BlockKind.STATUS and not n_lost:
             n_lost = int(decode_status(block.payload)["lost"][Lost.PROGRAMS]) + 1
             assert code_of(process.pid) != untouched, "a probe in the process without a hook"

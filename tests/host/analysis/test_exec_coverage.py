@@ -50,8 +50,8 @@ def test_measured(images: list[dict[str, int]]) -> None:
 @pytest.mark.parametrize("last", [{"/prog": 3, LIBC: 9}, {"/static": 3}], ids=["other root", "static"])
 def test_unmeasured(last: dict[str, int]) -> None:
     images = ({"/sh": 1, LIBC: 2}, last)
-    (line,) = unprobed_program(capture(*images), PID)
-    assert line.startswith("image1,") and LIBC in line
+    (reason,) = unprobed_program(capture(*images), PID)
+    assert reason.text.startswith("image1,") and LIBC in reason.text
     assert unprobed_program(capture(*images), PID + 1) == []
     assert unprobed_program(capture(*images, lost=1), PID) == []
     assert unprobed_program(capture(*images, allocator=""), PID) == []

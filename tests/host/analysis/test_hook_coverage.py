@@ -7,6 +7,7 @@ import pytest
 
 from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_modules, hooked_remarks
 from memleak_android.host.heap.capture import Capture
+from memleak_android.host.profile.coverage import Answer, Reason
 from memleak_android.host.wire.blocks import HOOKED, Block, BlockKind, HookedFlag, Rows
 from memleak_android.host.wire.payloads import Maps
 
@@ -30,8 +31,12 @@ def captured(*rows: Rows, maps: str = "") -> Capture:
     return capture
 
 
+def texts(reasons: list[Reason]) -> list[str]:
+    return [reason.text for reason in reasons if reason.answer is Answer.NO]
+
+
 def test_nothing_is_said_where_nothing_was_hooked() -> None:
-    assert hooked_remarks(captured()) == hooked_missing(captured()) == []
+    assert hooked_remarks(captured()) == texts(hooked_missing(captured())) == []
 
 
 def test_the_last_word_on_a_module_holds() -> None:
@@ -59,21 +64,23 @@ def test_allocators_that_were_not_hooked_are_named() -> None:
             "(--tracer inline sees it)"
         ),
     ]
-    assert hooked_missing(capture) == []
+    assert texts(hooked_missing(capture)) == [
+        "no module calls a traced function through a slot (--tracer inline)"
+    ]
 
 
 @pytest.mark.parametrize("slots", [0, 1])
 def test_a_program_that_calls_other_allocators_makes_the_result_incomplete(slots: int) -> None:
     """One slot of free() is no reason to believe that malloc()'s was seen."""
     program = row("", 0x1000, slots=slots, n_foreign=2, flags=HookedFlag.PROGRAM)
-    assert hooked_missing(captured(program, row("libc.so.6", 0x5000, slots=3))) == [
+    assert texts(hooked_missing(captured(program, row("libc.so.6", 0x5000, slots=3)))) == [
         "the program itself calls functions of these names that were not hooked: not seen (--tracer bpf)"
     ]
 
 
 def test_slots_that_could_not_be_patched_make_the_result_incomplete() -> None:
     refused = row("liba.so", 0x5000, n_refused=3, flags=HookedFlag.READ_ONLY)
-    assert hooked_missing(captured(row("", 0x1000, slots=4), refused)) == [
+    assert texts(hooked_missing(captured(row("", 0x1000, slots=4), refused))) == [
         "3 slots of liba.so could not be patched (they cannot be written to): what it allocates through them is missing"
     ]
 
@@ -90,4 +97,6 @@ def test_an_unannounced_library_makes_the_result_incomplete() -> None:
 0000d000-0000e000 r-xp 00000000 08:01 5  /x/libmemleak.so
 """
     capture = captured(row("", 0x1000, slots=4), row("liba.so", 0x5000, slots=3), maps=maps)
-    assert hooked_missing(capture) == ["libunseen.so.1 loaded unnoticed: what they allocate is missing"]
+    assert texts(hooked_missing(capture)) == [
+        "libunseen.so.1 loaded unnoticed: what they allocate is missing"
+    ]

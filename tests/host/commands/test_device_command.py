@@ -142,7 +142,10 @@ def test_several_serials(program: Run, plug: Plug, tmp_path: Path) -> None:
     devices = [plug(), plug(), plug()]
     chosen = [word for one in devices[:2] for word in ("--serial", one.serial)]
     with blocked(["cat"]) as pid:
-        done = program("record", *chosen, "--pid", pid, "--duration", "300ms", "-o", tmp_path / "farm")
+        by_fp = ("--unwind", "fp")  # what the fake agent's stacks are whole by
+        done = program(
+            "record", *chosen, *by_fp, "--pid", pid, "--duration", "300ms", "-o", tmp_path / "farm"
+        )
     assert done.code == 0 and len(os.listdir(tmp_path / "farm")) == 2, done.err
     assert not devices[2].commands
     again = program("record", *chosen, "--pid", 1, "-o", tmp_path / "farm")

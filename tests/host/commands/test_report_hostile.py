@@ -25,7 +25,7 @@ MAPS = """\
 00500000-00501000 r-xp 00000000 08:01 1 [vdso]
 00600000-00601000 r-xp 00000000 08:01 2 /nonexistent
 """
-SESSION = '{"tracer": "bpf", "command": "x", "pid": 100, "missing": [], "sample_bytes": 0}'
+SESSION = '{"tracer": "bpf", "command": "x", "pid": 100, "coverage": {}, "sample_bytes": 0}'
 
 
 def raw_blocks() -> list[Block]:
@@ -100,7 +100,7 @@ def test_lying_blocks(tmp_path: Path, is_finished: bool) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    "session", ["{}", '{"pid": "x", "command": {"a": 1}, "missing": 7, "sample_bytes": null}', '{"pid": 1e99}', "[" * 9000]
+    "session", ["{}", '{"pid": "x", "command": {"a": 1}, "coverage": {"functions": 7}, "sample_bytes": null}', '{"pid": 1e99}', "[" * 9000]
 )  # fmt: skip
 def test_session_text_of_any_shape(tmp_path: Path, session: str) -> None:
     blocks = [made.hello(), encode_text(BlockKind.SESSION, session + " " * (-len(session) % 8)), made.end()]

@@ -82,6 +82,6 @@ def test_a_full_disk_behind_stdout_is_not_a_bug(
 
 
 def test_progress_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
-    done = run_full("2>", tmp_path, "--tracer", "preload", "--", "true")
+    done = run_full("2>", tmp_path, "--unwind", "fp", "--tracer", "preload", "--", "true")
     assert done.returncode == 0
     assert "outstanding" in done.stdout

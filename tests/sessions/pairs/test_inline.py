@@ -76,7 +76,8 @@ def measured(
         meanwhile()
         session.send_signal(2)
         _, said = session.communicate(timeout=SECONDS)
-    assert session.returncode == 0, said
+    is_in_part = any(sentence in said for sentence in ("cannot be patched", "which has a hook there"))
+    assert session.returncode == (6 if is_in_part else 0), said
     assert contents_of(process.pid) == before
     assert layout_of(process.pid) == layout
     parsed: dict[str, Any] = json.loads(report.read_text())

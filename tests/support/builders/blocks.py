@@ -72,8 +72,9 @@ def evidence_record(
     """One ml_evidence with its registers, stack and padding.
 
     words: what is known of the stack instead of all of it, by index in words; `stack` says how long the slice is.
-    chain: return addresses by frame records. above: how far words above the slice reach (bytes), and they by index.
+    chain: return addresses by frame records; without one, and without a stack, the chain ends at once. above: how far words above the slice reach (bytes), and they by index.
     """
+    chain = () if chain is None and not stack and words is None else chain
     values = np.zeros(X86_64_REGISTERS, "<u8")
     given = {RIP: pc, RSP: sp, **(registers or {})}
     for slot, value in given.items():
@@ -208,6 +209,10 @@ def write_recording(path: Path, blocks: Iterable[Block]) -> Path:
     return path
 
 
+# Its stacks are whole by frame pointers, and all that it was asked for is traced.
+SESSION = '{"unwind": "fp", "coverage": {"functions": [], "programs": []}}'
+
+
 def short_recording(
     path: Path,
     *blocks: Block,
@@ -220,5 +225,6 @@ def short_recording(
     vaddrs: by key, what its stack returns to in the program. counts: the last STATUS.
     """
     records = [evidence_record(sequence=key, key=key, pc=0x400000 + at) for key, at in (vaddrs or {}).items()]
-    head = [hello(monotonic_ns=SECOND), maps(MAPS), *([evidence(*records)] if records else [])]
+    session = payloads.encode_text(BlockKind.SESSION, SESSION)  # one in `blocks` replaces it
+    head = [hello(monotonic_ns=SECOND), session, maps(MAPS), *([evidence(*records)] if records else [])]
     return write_recording(path, [*head, *blocks, counts or status(), end(reason)])

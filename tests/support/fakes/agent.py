@@ -63,13 +63,13 @@ def say_hello():
 
 
 def record(number, start):
-    """ml_evidence, 21 registers of struct pt_regs, the slice."""
+    """ml_evidence, 21 registers of struct pt_regs, the slice, a frame chain that ends at once."""
     stack = bytes(scenario.get("stack_bytes", 64))
     registers = [0] * 21
     registers[16], registers[19] = 0x401000 + 16 * number, 0x7FFF0000  # rip, rsp
-    tail = struct.pack("<21Q", *registers) + padded(stack)
+    tail = struct.pack("<21Q", *registers) + padded(stack) + bytes(8)
     head = struct.pack(
-        "<IHHQQQQQ", 144 + len(tail), 1, 1, number, start, 1000 + number, 0x10000 * number, 10 * number
+        "<IHHQQQQQ", 144 + len(tail), 1 | 64, 1, number, start, 1000 + number, 0x10000 * number, 10 * number
     )
     head += struct.pack("<IIHHIQQ", 77, 77, 21, 0, len(stack), 0x7FFF0000, (1 << 21) - 1)
     return head + bytes(64) + tail

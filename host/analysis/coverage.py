@@ -1,0 +1,161 @@
+"""Is a measurement complete? Answers each condition of host/profile/coverage.py from what a session left behind."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from memleak_android.host.heap.capture import Capture, Snapshot
+from memleak_android.host.profile.coverage import Answer, Condition, Finding, Reason, findings
+from memleak_android.host.profile.losses import LOSS_CAUSES
+from memleak_android.host.profile.profile import CallSite, Totals
+from memleak_android.host.wire.blocks import Lost
+from memleak_android.unwind.trace import TraceEnd
+
+NO_ALLOCATION = "not one allocation was seen: is the allocator the one that was traced (-O)?"
+_CUT_STACKS_MAX = 0.5  # share of the blocks held: above it the report does not say who allocates
+
+
+def judge_coverage(
+    capture: Capture, totals: Totals, sites: Sequence[CallSite], max_lost: float, missing: Sequence[str] = ()
+) -> tuple[Finding, ...]:
+    """max_lost: the share of calls, and of blocks without a stack, that is tolerated.
+
+    missing: what the reader of the capture knows to be missing.
+    """
+    reasons = [
+        *(Reason(Condition.RECORD, Answer.NO, text) for text in missing),
+        *capture.session.findings.reasons,
+        *capture.gaps,
+        *_of_session(capture),
+        *_of_programs(capture, totals),
+        *_of_calls(capture, totals, max_lost),
+        *_of_stacks(capture, totals, sites, max_lost),
+        *_of_record(capture, totals),
+    ]
+    return findings(_answered(capture), reasons)
+
+
+def _answered(capture: Capture) -> set[Condition]:
+    """What only the tracer knows (functions, programs) is answered where the session says so."""
+    found = {*capture.session.findings.answered, Condition.RECORD}
+    if capture.hello is not None:
+        found.add(Condition.SESSION)
+    if capture.status is not None:  # else what was lost is not known
+        found |= {Condition.CALLS, Condition.STACKS}
+    return found
+
+
+def recorded_coverage(capture: Capture) -> Mapping[Condition, Sequence[Reason]]:
+    """What a recording has to keep, because its reader does not see the session again."""
+    kept = [*capture.session.findings.reasons, *_malformed(capture)]
+    answered = {*capture.session.findings.answered, *(reason.condition for reason in kept)}
+    return {
+        condition: [reason for reason in kept if reason.condition is condition]
+        for condition in Condition
+        if condition in answered
+    }
+
+
+def _of_session(capture: Capture) -> Iterator[Reason]:
+    if capture.end is None:
+        snapshot = capture.snapshot
+        age = _age_of(snapshot, capture.last_timestamp_ns)
+        yield Reason(Condition.SESSION, Answer.NO, f"the session did not end in order{age}")
+
+
+def _age_of(snapshot: Snapshot | None, last_timestamp_ns: int) -> str:
+    if snapshot is None:
+        return ""
+    age_ns = max(0, last_timestamp_ns - snapshot.timestamp_ns)
+    return f": what is held is that of the last snapshot, {age_ns / 1e9:.1f} s before its last sign of life"
+
+
+def _of_programs(capture: Capture, totals: Totals) -> Iterator[Reason]:
+    if programs := totals.lost.get("programs", 0):
+        text = f"{programs} program{'s' * (programs > 1)} of the target could not be measured"
+        yield Reason(Condition.PROGRAMS, Answer.NO, text)
+    for text in capture.session.findings.left_out:
+        yield Reason(Condition.PROGRAMS, Answer.TOLERATED, text)
+
+
+def _of_calls(capture: Capture, totals: Totals, max_lost: float) -> Iterator[Reason]:
+    if table_full := totals.lost.get("table_full", 0):
+        text = f"the live table was full: {table_full} blocks are missing in all sums (raise --max-live)"
+        yield Reason(Condition.CALLS, Answer.NO, text)
+    lost = {name: n for name, n in totals.lost.items() if _spoils(name) is Condition.CALLS}
+    expected = {Lost.MISSED_FREE.name.lower()} if capture.session.tracing.expects_missing_frees else set()
+    missed = sum(n for name, n in lost.items() if name not in expected)
+    share = missed / max(1, _seen_calls(capture) + missed)
+    if share > max_lost:
+        text = f"{share:.2%} of the calls were missed: sums can be wrong (--max-lost is {max_lost:.2%})"
+        yield Reason(Condition.CALLS, Answer.NO, text)
+    elif lost:
+        yield Reason(Condition.CALLS, Answer.TOLERATED, f"{sum(lost.values()):,} calls were missed")
+    if totals.alloc_objects == 0 and capture.session.tracing.traces_heap:
+        is_attached = capture.session.target.is_attached  # it may have been idle
+        yield Reason(Condition.CALLS, Answer.TOLERATED if is_attached else Answer.UNKNOWN, NO_ALLOCATION)
+
+
+def _seen_calls(capture: Capture) -> int:
+    names = ("alloc_objects", "free_objects", "untracked_frees")
+    return 0 if capture.status is None else sum(int(capture.status[name]) for name in names)
+
+
+def _spoils(cause: str) -> Condition:
+    """A cause that this version does not know is one of the record: what it means is not known."""
+    return LOSS_CAUSES[cause].spoils if cause in LOSS_CAUSES else Condition.RECORD
+
+
+def _of_stacks(
+    capture: Capture, totals: Totals, sites: Sequence[CallSite], max_lost: float
+) -> Iterator[Reason]:
+    lost = sum(n for name, n in totals.lost.items() if _spoils(name) is Condition.STACKS)
+    without = totals.unattributed_objects - totals.unasked_objects
+    share = without / max(1, totals.inuse_objects)
+    if share > max_lost:
+        text = f"{share:.2%} of the blocks held have no stack (--max-lost is {max_lost:.2%})"
+        yield Reason(Condition.STACKS, Answer.NO, text)
+    elif without:
+        yield Reason(Condition.STACKS, Answer.TOLERATED, f"{without:,} of the blocks held have no stack")
+    if lost:
+        yield Reason(Condition.STACKS, Answer.TOLERATED, f"{lost:,} stacks were lost")
+    yield from cut_stacks(sites, is_by_choice=capture.session.tracing.unwind_mode == "fp")
+
+
+def cut_stacks(sites: Sequence[CallSite], *, is_by_choice: bool) -> Iterator[Reason]:
+    """is_by_choice: whoever asks for frame pointers gets the stacks that they lead through."""
+    cut = [site for site in sites if site.end != TraceEnd.ROOT.name]
+    if not cut:
+        return
+    blocks, all_blocks = (sum(site.inuse_objects for site in some) for some in (cut, sites))
+    text = f"{len(cut):,} of {len(sites):,} stacks are cut, those of {blocks:,} of {all_blocks:,} blocks"
+    is_most = blocks > all_blocks * _CUT_STACKS_MAX
+    yield Reason(Condition.STACKS, Answer.NO if is_most and not is_by_choice else Answer.TOLERATED, text)
+
+
+def _of_record(capture: Capture, totals: Totals) -> Iterator[Reason]:
+    snapshot = capture.snapshot
+    if snapshot is None:
+        text = "no snapshot of the live table: what is held is not known"
+        yield Reason(Condition.RECORD, Answer.NO, text)
+    elif not snapshot.is_whole:
+        text = "the only snapshot of the live table is cut: more is held than shown"
+        yield Reason(Condition.RECORD, Answer.NO, text)
+    yield from _malformed(capture)
+    if capture.unknown_kinds:
+        text = f"{len(capture.unknown_kinds)} kinds of blocks are newer than this program"
+        yield Reason(Condition.RECORD, Answer.UNKNOWN, text)
+    for name, n in totals.lost.items():
+        if _spoils(name) is Condition.RECORD:
+            is_known = name in LOSS_CAUSES
+            text = (
+                f"{n:,} {LOSS_CAUSES[name].text}"
+                if is_known
+                else f"{n:,} lost of a cause that is newer than this program"
+            )
+            yield Reason(Condition.RECORD, Answer.TOLERATED if is_known else Answer.UNKNOWN, text)
+
+
+def _malformed(capture: Capture) -> Iterator[Reason]:
+    """The blocks that were skipped."""
+    if n := len(capture.malformed):
+        text = f"{n:,} block{'s' * (n != 1)} could not be used ({capture.malformed[0].message})"
+        yield Reason(Condition.RECORD, Answer.NO, text)

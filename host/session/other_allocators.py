@@ -1,0 +1,66 @@
+"""Allocators that a traced program loaded and whose calls were not seen: by probes in one file, or by patches of it."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+from memleak_android.host.errors import MemleakError
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.machine.binaries import SHIM
+from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.profile.coverage import Answer, Condition, Reason
+from memleak_android.host.stacks.address_spaces import recorded_mapping
+from memleak_android.host.stacks.modules import LocalFiles
+from memleak_android.host.tracers.probes.allocator import defines_malloc
+from memleak_android.unwind.maps import Mapping
+
+# The C library's malloc is behind another allocator's in search order; a linker's own serves until it has loaded libc.
+_NEVER_MEANT = re.compile(
+    r"(lib[cm]|ld|ld-linux.*|ld-musl.*|linker(64)?|libdl)([-.].*)?\.so(\..*)?|linker(64)?"
+)
+_LOOKED_AT_MAX = 4096
+
+
+def other_allocators(capture: Capture) -> list[Reason]:
+    """For a session on this machine. Unknown, because a library may define malloc and never be bound to."""
+    allocator = capture.session.tracing.allocator
+    if not isinstance(allocator, str) or not allocator:
+        return []
+    found: dict[str, None] = {}
+    looked_at = {allocator}
+    for pid, mapping in _code_mappings(capture):
+        name = os.path.basename(mapping.path)
+        if mapping.path in looked_at or len(looked_at) > _LOOKED_AT_MAX:
+            continue
+        looked_at.add(mapping.path)
+        if name != SHIM and not _NEVER_MEANT.fullmatch(name) and _has_malloc(pid, mapping):
+            found[name] = None
+    return [
+        Reason(
+            Condition.PROGRAMS,
+            Answer.UNKNOWN,
+            f"{name} brings a malloc of its own, which was not traced (-O {name} traces it)",
+        )
+        for name in found
+    ]
+
+
+def _code_mappings(capture: Capture) -> Iterator[tuple[int, Mapping]]:
+    for maps in capture.maps:
+        yield from ((maps.pid, one) for one in parse_maps(maps.text) if one.is_executable)
+    for rows, paths in capture.mappings:
+        for row, path in zip(rows, paths, strict=True):
+            yield int(row["pid"]), recorded_mapping(row, path)
+
+
+def _has_malloc(pid: int, mapping: Mapping) -> bool:
+    descriptor = LocalFiles(is_running=False).open(pid, mapping)
+    if descriptor is None:
+        return False
+    try:
+        with suppress(MemleakError):  # not an ELF file
+            return defines_malloc(f"/proc/self/fd/{descriptor}")
+        return False
+    finally:
+        os.close(descriptor)
