@@ -15,7 +15,8 @@ struct ml_code_cluster {
 	ml_u32 first_bit;
 };
 
-enum ml_maps_state { ML_MAPS_CLEAN, ML_MAPS_DIRTY, ML_MAPS_BEING_READ };
+/* UNREAD: they changed and could not be read, for example without a free descriptor; tried again at the next call. */
+enum ml_maps_state { ML_MAPS_CLEAN, ML_MAPS_DIRTY, ML_MAPS_BEING_READ, ML_MAPS_UNREAD };
 
 struct ml_code_map {
 	ml_u32 n_clusters;

@@ -249,11 +249,11 @@ static int begin_reading(ml_u32 *dirty)
 static void read_anew(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u32 *dirty = &view->segment->maps_dirty, old = view->segment->current_map, new = !old;
-	ml_u32 being_read = ML_MAPS_BEING_READ;
+	ml_u32 being_read = ML_MAPS_BEING_READ, state = ML_MAPS_CLEAN, was;
 	/* Without an agent the text is not sent; a recording gets the maps of the time when it is written. */
 	struct reader reader = { .view = view->settings.flags & ML_SETTING_NO_AGENT ? NULL : view, .thread = thread };
 
-	__atomic_exchange_n(dirty, ML_MAPS_BEING_READ, __ATOMIC_SEQ_CST);
+	was = __atomic_exchange_n(dirty, ML_MAPS_BEING_READ, __ATOMIC_SEQ_CST);
 	reader.timestamp_ns = ml_tick_after(ml_clock_exact_ns());
 	if (open_maps(&reader)) {
 		read_code(&reader, &view->code_maps[new], new);
@@ -264,8 +264,12 @@ static void read_anew(const struct ml_view *view, struct ml_thread *thread)
 		view->code_maps[new].generation = view->code_maps[old].generation + (ml_u32)!ml_code_lines_are_kept(old, new);
 		view->code_maps[new].revision = view->code_maps[old].revision + 1;
 		__atomic_store_n(&view->segment->current_map, new, __ATOMIC_RELEASE);
+	} else {
+		state = ML_MAPS_UNREAD;
+		if (was != ML_MAPS_UNREAD)
+			__atomic_fetch_add(&view->segment->lost[ML_LOST_MAPPINGS], 1, __ATOMIC_RELAXED);
 	}
-	__atomic_compare_exchange_n(dirty, &being_read, ML_MAPS_CLEAN, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	__atomic_compare_exchange_n(dirty, &being_read, state, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 	__atomic_store_n(&reading, READING_NONE, __ATOMIC_RELEASE);
 }
 

@@ -3,18 +3,20 @@
  * Maps the library argv[1] (its code and what describes it are its first segment) argv[3] times by itself, so that no
  * linker announces it, and each time lets some threads call its function at the offset argv[2] at once. Each call leaks
  * BYTES. With argv[4] a thread allocates all the while where the stack leads, by the rules of its code, to addresses that
- * are no code: to one, or ("others") to another each time.
+ * are no code: to one, or ("others") to another each time. With "full" no descriptor is free in the first half of the time.
  */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define BYTES 1237
 #define THREADS 6
+#define DESCRIPTORS 64
 
 typedef void *take_function(void *allocate(size_t), size_t bytes);
 
@@ -65,15 +67,27 @@ static void *calls(void *unused)
 	}
 }
 
+static int taken[DESCRIPTORS], n_taken;
+
+static void take_all_descriptors(void)
+{
+	struct rlimit limit = { DESCRIPTORS, DESCRIPTORS };
+
+	setrlimit(RLIMIT_NOFILE, &limit);
+	while (n_taken < DESCRIPTORS && (taken[n_taken] = dup(0)) >= 0)
+		n_taken++;
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t threads[THREADS], stray_thread;
 	struct stat library;
+	int is_full = argc > 4 && !strcmp(argv[4], "full"), half = argc > 3 ? atoi(argv[3]) / 2 : 0;
 	int file = argc >= 4 ? open(argv[1], O_RDONLY) : -1;
 
 	if (file < 0 || fstat(file, &library))
 		return 2;
-	if (argc > 4 && pthread_create(&stray_thread, NULL, strays, strcmp(argv[4], "others") ? NULL : argv))
+	if (argc > 4 && !is_full && pthread_create(&stray_thread, NULL, strays, strcmp(argv[4], "others") ? NULL : argv))
 		return 2;
 	pthread_barrier_init(&begin, NULL, THREADS + 1);
 	pthread_barrier_init(&end, NULL, THREADS + 1);
@@ -82,11 +96,16 @@ int main(int argc, char **argv)
 	for (int n = atoi(argv[3]); n >= 0; n--) {
 		char *code = mmap(NULL, (size_t)library.st_size, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
 
+		if (is_full && n == 2 * half)
+			take_all_descriptors();
+		if (is_full && n == half)
+			while (n_taken)
+				close(taken[--n_taken]);
 		take = n ? (take_function *)(code + atol(argv[2])) : NULL;
 		pthread_barrier_wait(&begin);
 		if (n)
 			pthread_barrier_wait(&end);
-		if (argc > 4)
+		if (argc > 4 && !is_full)
 			usleep(5000);
 	}
 	for (int i = 0; i < THREADS; i++)
