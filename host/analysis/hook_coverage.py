@@ -129,33 +129,60 @@ def _files_without(text: str, starts: set[int]) -> list[str]:
     return [name for name in names if "libmemleak" not in name]
 
 
-def unprobed_program(capture: Capture, pid: int) -> list[Reason]:
-    """A reason if the last program of `pid` never mapped the file with the probes; for BPF sessions.
+def unprobed_programs(capture: Capture) -> list[Reason]:
+    """Reasons for programs that processes became by exec and that never mapped the file with the probes; for BPF sessions.
 
-    The file is identified by device and inode: under another root the same path is another file.
+    Of each process the last one counts: what the others held went with their images. The file is identified by device and
+    inode: under another root the same path is another file.
     """
     allocator = capture.session.tracing.allocator
-    names = [
-        (int(row["timestamp_ns"]), bytes(row["comm"]).rstrip(b"\0").decode("utf-8", "replace"))
-        for rows in capture.processes
-        for row in rows[(rows["pid"] == pid) & (rows["event"] == ProcessEvent.EXEC)]
-    ]
-    if not allocator or len(names) < 2 or _has_lost_mappings(capture):
+    if not isinstance(allocator, str) or not allocator or _has_lost_mappings(capture):
         return []
-    probed: tuple[int, int, int] | None = None
-    since: set[tuple[int, int, int]] = set()
-    begin, name = max(names)
+    probed, files = _mapped_files(capture, allocator)
+    if probed is None:
+        return []
+    unmeasured = [
+        name
+        for pid, (begin_ns, name) in _last_programs(capture).items()
+        if (own := {file for mapped_ns, file in files.get(pid, ()) if mapped_ns >= begin_ns})
+        and probed not in own
+    ]
+    if not unmeasured:
+        return []
+    names = _listed(list(dict.fromkeys(unmeasured)))
+    text = (
+        f"not measured, because started by exec and without {allocator}: {names} ({len(unmeasured)} in all)"
+    )
+    return [Reason(Condition.PROGRAMS, Answer.NO, text)]
+
+
+_File = tuple[int, int, int]  # device and inode
+
+
+def _mapped_files(
+    capture: Capture, allocator: str
+) -> tuple[_File | None, dict[int, list[tuple[int, _File]]]]:
+    """The identity of the file with the probes, and by process when it mapped which file's code."""
+    probed: _File | None = None
+    files: dict[int, list[tuple[int, _File]]] = {}
     for rows, paths in capture.mappings:
         for row, path in zip(rows, paths, strict=True):
-            identity = int(row["device_major"]), int(row["device_minor"]), int(row["inode"])
+            file = int(row["device_major"]), int(row["device_minor"]), int(row["inode"])
             if path == allocator and probed is None:
-                probed = identity
-            if int(row["pid"]) == pid and int(row["timestamp_ns"]) >= begin and identity[2]:
-                since.add(identity)
-    if probed is None or not since or probed in since:
-        return []
-    text = f"{name}, which the target became by exec, was not measured: it does not use {allocator}"
-    return [Reason(Condition.PROGRAMS, Answer.NO, text)]
+                probed = file
+            if file[2]:
+                files.setdefault(int(row["pid"]), []).append((int(row["timestamp_ns"]), file))
+    return probed, files
+
+
+def _last_programs(capture: Capture) -> dict[int, tuple[int, str]]:
+    """By process when it last became a program by exec, and which."""
+    found: dict[int, tuple[int, str]] = {}
+    for rows in capture.processes:
+        for row in rows[rows["event"] == ProcessEvent.EXEC]:
+            pid, name = int(row["pid"]), bytes(row["comm"]).rstrip(b"\0").decode("utf-8", "replace")
+            found[pid] = max(found.get(pid, (0, "")), (int(row["timestamp_ns"]), name))
+    return found
 
 
 def _has_lost_mappings(capture: Capture) -> bool:

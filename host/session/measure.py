@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks, unprobed_program
+from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks, unprobed_programs
 from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
 from memleak_android.host.analysis.provenance import describe_device
 from memleak_android.host.console import PROGRAM, say
@@ -304,7 +304,7 @@ def _answer_conditions(
     others = other_allocators(capture) if plan.target.is_local else []
     answers: dict[Condition, Sequence[Reason]] = {
         Condition.SESSION: [Reason(Condition.SESSION, Answer.NO, text) for text in of_session],
-        Condition.PROGRAMS: [*unprobed_program(capture, pid), *hooked_missing(capture), *others],
+        Condition.PROGRAMS: [*unprobed_programs(capture), *hooked_missing(capture), *others],
         **_functions_answer(tracer),
     }
     capture.session |= {"coverage": coverage_field(answers), "pid": pid}
