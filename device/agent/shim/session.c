@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/shim/attached_target.h"
@@ -24,6 +25,7 @@
 #include "agent/session/loop.h"
 
 #define IDLE_MS 16
+#define LINKER_FAILED 127 /* glibc's elf/dl-error-minimal.c: fatal_error(); a shell's, of a command that it does not find */
 #define STATUS_NS 250000000ull
 
 #define BUSY_BYTES (1u << 20) /* more than this in the rings after one wait: come back at once */
@@ -305,6 +307,26 @@ static void drain_again(void *session)
 	drain(session);
 }
 
+/* No process has joined. */
+static enum ml_reason report_absent(const struct ml_session *base)
+{
+	if (base->config->pid)
+		ml_blocks_error(ML_REASON_TRACER_ERROR, "process %d was not attached to yet (wait longer)", base->config->pid);
+	else if (base->config->await)
+		ml_blocks_error(ML_REASON_TRACER_ERROR, "no process loaded the recorder (was the target started anew?)");
+	else if (!WIFEXITED(base->wait_status) || WEXITSTATUS(base->wait_status) != LINKER_FAILED)
+		ml_blocks_error(ML_REASON_TRACER_ERROR,
+				"%s never loaded the recorder: linked statically, or set-user-ID (use --tracer bpf)",
+				base->config->argv[0]);
+	else {
+		ml_blocks_error(ML_REASON_TARGET_ERROR,
+				"%s ended before its first code, with the dynamic linker's exit status %d (see its message)",
+				base->config->argv[0], LINKER_FAILED);
+		return ML_REASON_TARGET_ERROR;
+	}
+	return ML_REASON_TRACER_ERROR;
+}
+
 static int end(void *context, enum ml_reason reason)
 {
 	struct session *session = context;
@@ -314,18 +336,9 @@ static int end(void *context, enum ml_reason reason)
 		return 4;
 	}
 	if (!session->processes.n_joined) {
-		if (session->base.config->pid)
-			ml_blocks_error(ML_REASON_TRACER_ERROR, "process %d was not attached to yet (wait longer)",
-					session->base.config->pid);
-		else if (session->base.config->await)
-			ml_blocks_error(ML_REASON_TRACER_ERROR,
-					"no process loaded the recorder (was the target started anew?)");
-		else
-			ml_blocks_error(ML_REASON_TRACER_ERROR,
-					"%s never loaded the recorder: linked statically, or set-user-ID (use --tracer bpf)",
-					session->base.config->argv[0]);
-		ml_blocks_end(ML_REASON_TRACER_ERROR, session->base.wait_status);
-		return 5;
+		reason = report_absent(&session->base);
+		ml_blocks_end(reason, session->base.wait_status);
+		return reason == ML_REASON_TARGET_ERROR ? 4 : 5;
 	}
 	ml_preload_children_report_rest(&session->children);
 	session->base.lost[ML_LOST_MAPPINGS] += session->children.lost;

@@ -2,7 +2,9 @@
 
 import json
 import os
+import stat
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Literal
 from urllib.parse import quote
@@ -127,7 +129,7 @@ def _plan_pairs(command: str, planner: PairPlanner) -> PairPlan:
 
 
 def _check_program(command: str) -> None:
-    """Raises TargetError for a 32-bit program, whose linker would run it without the shim, and for one with a sanitizer."""
+    """Raises TargetError for a program whose linker would run it without the shim, and for one with a sanitizer."""
     try:
         elf = ElfFile(resolve_command(command, os.environ))
         symbols = elf.dynamic_symbols()
@@ -135,12 +137,36 @@ def _check_program(command: str) -> None:
         return  # the agent will report why it cannot be started
     if not elf.is_64_bit:
         raise TargetError(f"{elf.path} is 32-bit, which cannot be traced", "use a 64-bit build of it")
+    if not elf.interpreter:
+        raise TargetError(
+            f"{elf.path} is linked statically, and no library can be loaded before it", "use --tracer bpf"
+        )
+    if rights := _other_rights(elf.path):
+        raise TargetError(
+            f"{elf.path} runs with other rights than yours ({rights}), and its loader ignores LD_PRELOAD",
+            "use --tracer bpf as root, or run it as the user whose rights it takes",
+        )
     for function, name in _SANITIZERS.items():
         if symbols and b"\0%s\0" % function in symbols[1]:
             raise TargetError(
                 f"{elf.path} is built with {name}, whose allocator has to come before any other library",
                 "use --tracer bpf, or a build without it",
             )
+
+
+def _other_rights(path: str) -> str:
+    """What makes the kernel set AT_SECURE for a program (getauxval(3)); "" = nothing. Root's own rights are none of it."""
+    status = os.stat(path)
+    if os.statvfs(path).f_flag & os.ST_NOSUID:
+        return ""
+    if status.st_mode & stat.S_ISUID and status.st_uid != os.geteuid():
+        return "set-user-ID"
+    if status.st_mode & stat.S_ISGID and status.st_gid != os.getegid():
+        return "set-group-ID"
+    with suppress(OSError):  # a file without the attribute, or a file system without any
+        if os.geteuid() and os.getxattr(path, "security.capability"):
+            return "file capabilities"
+    return ""
 
 
 def _start_bcc(options: SessionOptions) -> AgentSession:

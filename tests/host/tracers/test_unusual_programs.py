@@ -1,0 +1,78 @@
+"""Programs that the shim cannot measure: refused before they start, by name, with the way out; BPF counts what they hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.support.gcc import gcc
+from tests.support.program_server import run_program
+from tests.support.workloads import ROOT, built, run
+
+NAMES = {"address": "AddressSanitizer", "thread": "ThreadSanitizer"}
+
+
+@pytest.mark.parametrize("kind", list(NAMES))
+def test_the_shim_is_refused(kind: str) -> None:
+    program = built("plain_leak", f"-fsanitize={kind}")
+    done = run_program(["--tracer", "preload", "--", program, "23", "1009"])
+    assert done.returncode == 4 and not done.stdout
+    assert done.stderr == (
+        f"memleak-android: error: {program} is built with {NAMES[kind]}, whose allocator has to come before any other"
+        " library; use --tracer bpf, or a build without it\n"
+    )
+
+
+def refusal(program: Path) -> str:
+    done = run_program(["--tracer", "preload", "--", program, "23", "1009"])
+    assert done.returncode == 4 and not done.stdout, "nothing has run"
+    return done.stderr.removeprefix(f"memleak-android: error: {program} ")
+
+
+def test_a_static_program(tmp_path: Path) -> None:
+    program = built("plain_leak", "-static")
+    assert refusal(program) == (
+        "is linked statically, and no library can be loaded before it; use --tracer bpf\n"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="run as root: it makes a file of another user")
+@pytest.mark.parametrize(("mode", "name"), [(stat.S_ISUID, "set-user-ID"), (stat.S_ISGID, "set-group-ID")])
+def test_a_program_with_rights_of_its_own(mode: int, name: str, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    shutil.copy(built("plain_leak"), program)
+    os.chown(program, 65534, 65534)
+    program.chmod(0o755 | mode)
+    assert refusal(program).startswith(
+        f"runs with other rights than yours ({name}), and its loader ignores LD_PRELOAD"
+    )
+
+
+def test_a_library_is_missing(tmp_path: Path) -> None:
+    library, program = tmp_path / "libgone.so", tmp_path / "program"
+    gcc("-shared", "-fPIC", "-o", library, "-x", "c", "/dev/null")
+    gcc(
+        "-o",
+        program,
+        "-Dplain_leak=main",
+        ROOT / "tests/support/programs/cases.c",
+        "-Wl,--no-as-needed",
+        library,
+    )
+    library.unlink()
+    assert refusal(program).endswith(
+        "ended before its first code, with the dynamic linker's exit status 127; see its message\n"
+    )
+    assert "libgone.so: cannot open shared object file" in refusal(program)
+
+
+def test_bpf_counts_what_the_program_holds(tmp_path: Path) -> None:
+    program = built("plain_leak", "-fsanitize=address")
+    environment = {"ASAN_OPTIONS": "detect_leaks=0", "PATH": "/usr/bin:/bin"}
+    found = run("bpf", tmp_path, "--", program, "23", "1009", environment=environment)
+    (site,) = (one for one in found.report["sites"] if one["inuse_space"] == 1009 * one["inuse_objects"])
+    assert site["inuse_objects"] == 23
