@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "agent/process/proc_file.h"
 
@@ -64,6 +67,39 @@ bool ml_process_has_ended(ml_u32 pid, int pidfd)
 	struct pollfd end = { .fd = pidfd, .events = POLLIN };
 
 	return pidfd >= 0 ? poll(&end, 1, 0) == 1 : has_no_thread(pid);
+}
+
+/* The last field of proc_pid_stat(5), exit_code, of a zombie. The kernel writes 0 there for who may not trace it. */
+static int zombies_status(ml_u32 pid)
+{
+	struct thread_state first;
+	char text[1024], *last;
+	int status;
+
+	if (read_state(pid, "stat", &first) || !is_zombie(&first) || ml_proc_read((pid_t)pid, "stat", text, sizeof(text)) < 0)
+		return -1;
+	last = strrchr(text, ' ');
+	status = last ? atoi(last) : -1;
+	return status || !geteuid() ? status : -1;
+}
+
+/* include/uapi/linux/pidfd.h: since Linux 6.13, exit_code since 6.15 and from the moment when the parent has waited. */
+struct pidfd_info {
+	ml_u64 mask, cgroup;
+	ml_u32 ids[11];
+	ml_s32 exit_code;
+};
+#define PIDFD_INFO_EXIT (1u << 3)
+#define PIDFD_GET_INFO _IOWR(0xff, 11, struct pidfd_info)
+
+int ml_process_exit_status(ml_u32 pid, int pidfd)
+{
+	int status = zombies_status(pid);
+	struct pidfd_info info = { .mask = PIDFD_INFO_EXIT };
+
+	if (status < 0 && pidfd >= 0 && !ioctl(pidfd, PIDFD_GET_INFO, &info) && info.mask & PIDFD_INFO_EXIT)
+		return info.exit_code;
+	return status;
 }
 
 /* exit_group() kills all threads, including the calling one. */

@@ -9,6 +9,9 @@
 /* Whether all threads have ended. pidfd: -1 if there is none (before Linux 5.3). */
 bool ml_process_has_ended(ml_u32 pid, int pidfd);
 
+/* The wait status of a process that has ended and is no child of ours; -1 where the kernel does not tell it. */
+int ml_process_exit_status(ml_u32 pid, int pidfd);
+
 /* Whether a thread beside the first one exists that is not ending. */
 bool ml_process_has_other_threads(ml_u32 pid);
 

@@ -86,7 +86,11 @@ bool ml_session_target_has_ended(struct ml_session *session)
 {
 	if (session->is_child)
 		return ml_exit_hold_has_ended(&session->child.hold, session->pid, &session->wait_status);
-	return session->pid && ml_process_has_ended((ml_u32)session->pid, session->pidfd);
+	if (!session->pid || !ml_process_has_ended((ml_u32)session->pid, session->pidfd))
+		return false;
+	if (session->wait_status < 0)
+		session->wait_status = ml_process_exit_status((ml_u32)session->pid, session->pidfd);
+	return true;
 }
 
 void ml_session_close(struct ml_session *session)

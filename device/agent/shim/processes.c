@@ -46,10 +46,10 @@ static bool is_inside_exec(const struct ml_preload_target *target)
 }
 
 /* The session reports the end of the command, with its status. */
-static void report_end(const struct ml_preload_processes *processes, ml_u32 pid)
+static void report_end(const struct ml_preload_processes *processes, ml_u32 pid, int status)
 {
 	if (pid != processes->command)
-		ml_preload_process_write(pid, ML_PROCESS_EXIT, -1, ml_clock_ns());
+		ml_preload_process_write(pid, ML_PROCESS_EXIT, status, ml_clock_ns());
 }
 
 static void report_left(struct ml_preload_processes *processes, const struct ml_preload_left *left)
@@ -72,7 +72,8 @@ bool ml_preload_processes_find_ended(struct ml_preload_processes *processes)
 	for (size_t i = processes->n_left; i-- > 0;)
 		if (ml_process_has_ended(processes->left[i].pid, processes->left[i].pidfd)) {
 			report_left(processes, &processes->left[i]);
-			report_end(processes, processes->left[i].pid);
+			report_end(processes, processes->left[i].pid,
+				   ml_process_exit_status(processes->left[i].pid, processes->left[i].pidfd));
 			forget_left(processes, i);
 		}
 	for (size_t i = 0; i < processes->n_targets; i++) {
@@ -106,6 +107,7 @@ static void close_one(struct ml_preload_processes *processes, size_t i, struct m
 {
 	struct ml_preload_target *target = processes->targets[i];
 	ml_u32 pid = target->pid;
+	int status = ml_process_exit_status(pid, target->pidfd);
 
 	if (is_inside_exec(target)) {
 		ml_preload_processes_report_unmeasured(processes, pid, target->next_name);
@@ -115,7 +117,7 @@ static void close_one(struct ml_preload_processes *processes, size_t i, struct m
 		ml_preload_ended_add(&processes->ended, target, regions);
 		remove_target(processes, i);
 	}
-	report_end(processes, pid);
+	report_end(processes, pid, status);
 }
 
 void ml_preload_processes_close(struct ml_preload_processes *processes, struct ml_regions *regions)

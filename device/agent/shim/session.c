@@ -8,13 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/shim/attached_target.h"
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/nursery.h"
 #include "agent/shim/children.h"
+#include "agent/shim/command.h"
 #include "agent/shim/handshakes.h"
 #include "agent/shim/peak.h"
 #include "agent/shim/regions.h"
@@ -25,7 +26,6 @@
 #include "agent/session/loop.h"
 
 #define IDLE_MS 16
-#define LINKER_FAILED 127 /* glibc's elf/dl-error-minimal.c: fatal_error(); a shell's, of a command that it does not find */
 #define STATUS_NS 250000000ull
 
 #define BUSY_BYTES (1u << 20) /* more than this in the rings after one wait: come back at once */
@@ -163,13 +163,28 @@ static bool have_all_ended(const struct ml_preload_processes *processes)
 	return processes->n_joined && !processes->n_targets && !processes->n_left;
 }
 
+/* How the process ended to which the session was attached, or which joined it first: known then, and not for long. */
+static void watch_target(struct session *session)
+{
+	struct ml_session *base = &session->base;
+
+	if (!base->pid && session->processes.n_targets) {
+		base->pid = (int)session->processes.targets[0]->pid;
+		base->pidfd = (int)syscall(SYS_pidfd_open, base->pid, 0);
+	}
+	if (base->wait_status < 0)
+		ml_session_target_has_ended(base);
+}
+
 static bool has_ended(struct session *session)
 {
 	const struct ml_preload_processes *processes = &session->processes;
 
 	close_ended(session);
-	if (!starts_command(session->base.config))
+	if (!starts_command(session->base.config)) {
+		watch_target(session);
 		return have_all_ended(processes);
+	}
 	if (!session->has_exited &&
 	    ml_exit_hold_has_ended(&session->base.child.hold, session->base.child.pid, &session->base.wait_status)) {
 		session->has_exited = true;
@@ -190,27 +205,11 @@ static int start_listening(struct session *session)
 	return session->listener < 0;
 }
 
-/* Puts the shim first in LD_PRELOAD, so that it can remove exactly its own entry. */
 static int start_command(struct session *session)
 {
 	const struct ml_config *config = session->base.config;
-	const char *users = getenv("LD_PRELOAD");
-	char *preload, *variable;
-	char *extra[3] = { NULL };
 
-	if (!config->shim_path || access(config->shim_path, R_OK))
-		return ml_blocks_error(ML_REASON_TRACER_ERROR, "could not read the shim %s: %s (build it with `make device`)",
-				       config->shim_path ? config->shim_path : "(none named)", strerror(errno));
-	for (int i = 0; i < config->n_env_changes; i++)
-		if (!strncmp(config->env_changes[i], "LD_PRELOAD=", 11))
-			users = config->env_changes[i] + 11;
-	if (asprintf(&preload, "LD_PRELOAD=%s%s%s", config->shim_path, users && *users ? ":" : "",
-		     users && *users ? users : "") < 0 ||
-	    asprintf(&variable, "MEMLEAK_SESSION=%s", session->word.text) < 0)
-		return ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
-	extra[0] = preload;
-	extra[1] = variable;
-	if (ml_spawn_stopped(config, (struct ml_spawn_extra){ .env = extra }, &session->base.child))
+	if (ml_preload_command_start(config, session->word.text, &session->base.child))
 		return -1;
 	session->processes.command = (ml_u32)session->base.child.pid;
 	if (config->follow)
@@ -307,26 +306,6 @@ static void drain_again(void *session)
 	drain(session);
 }
 
-/* No process has joined. */
-static enum ml_reason report_absent(const struct ml_session *base)
-{
-	if (base->config->pid)
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "process %d was not attached to yet (wait longer)", base->config->pid);
-	else if (base->config->await)
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "no process loaded the recorder (was the target started anew?)");
-	else if (!WIFEXITED(base->wait_status) || WEXITSTATUS(base->wait_status) != LINKER_FAILED)
-		ml_blocks_error(ML_REASON_TRACER_ERROR,
-				"%s never loaded the recorder: linked statically, or set-user-ID (use --tracer bpf)",
-				base->config->argv[0]);
-	else {
-		ml_blocks_error(ML_REASON_TARGET_ERROR,
-				"%s ended before its first code, with the dynamic linker's exit status %d (see its message)",
-				base->config->argv[0], LINKER_FAILED);
-		return ML_REASON_TARGET_ERROR;
-	}
-	return ML_REASON_TRACER_ERROR;
-}
-
 static int end(void *context, enum ml_reason reason)
 {
 	struct session *session = context;
@@ -336,7 +315,7 @@ static int end(void *context, enum ml_reason reason)
 		return 4;
 	}
 	if (!session->processes.n_joined) {
-		reason = report_absent(&session->base);
+		reason = ml_preload_report_absent(&session->base);
 		ml_blocks_end(reason, session->base.wait_status);
 		return reason == ML_REASON_TARGET_ERROR ? 4 : 5;
 	}
