@@ -180,8 +180,11 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 
 bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers)
 {
+	/* Those of sockets end so with a time limit (SO_RCVTIMEO), and have then done nothing yet. */
 	static const unsigned long waits[] = { SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_rt_sigtimedwait,
-					       SYS_semop,      SYS_semtimedop,  SYS_io_getevents };
+					       SYS_semop,      SYS_semtimedop,  SYS_io_getevents, SYS_accept,
+					       SYS_accept4,    SYS_recvfrom,    SYS_recvmsg,      SYS_sendto,
+					       SYS_sendmsg };
 
 	if (registers->rax != (unsigned long)-EINTR)
 		return false;

@@ -37,7 +37,11 @@ static inline ml_u64 ml_clock_exact_ns(void)
 	return ml_clock_ns(ML_CLOCK_MONOTONIC);
 }
 
+/*
+ * Not nanosleep(): it forgets the interrupted wait of a borrowed thread (restart_block, kernel/time/hrtimer.c), which then ends
+ * with EINTR. A ppoll() that is stopped itself starts anew.
+ */
 static inline void ml_pause_ns(long nanoseconds)
 {
-	ML_SYSCALL2(nanosleep, (&(struct ml_timespec){ 0, nanoseconds }), 0);
+	ML_SYSCALL3(ppoll, 0, 0, (&(struct ml_timespec){ 0, nanoseconds }));
 }

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waits again and again, 200 ms each, by the system call that argv[1] names, in its only thread. SIGTERM ends it: the exit code
+ * is the number of waits that ended with EINTR before.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WAIT_MS 200
+
+static volatile sig_atomic_t is_over;
+static int epoll, semaphores, listener, datagrams, word;
+static const struct timespec wait_time = { 0, WAIT_MS * 1000000L };
+
+static void end(int signal)
+{
+	is_over = signal;
+}
+
+static long wait_by_nanosleep(void)
+{
+	return nanosleep(&wait_time, NULL);
+}
+
+static long wait_by_clock_nanosleep(void)
+{
+	errno = clock_nanosleep(CLOCK_MONOTONIC, 0, &wait_time, NULL);
+	return errno ? -1 : 0;
+}
+
+static long wait_by_poll(void)
+{
+	return poll(NULL, 0, WAIT_MS);
+}
+
+static long wait_by_select(void)
+{
+	struct timeval time = { 0, WAIT_MS * 1000L };
+
+	return select(0, NULL, NULL, NULL, &time);
+}
+
+static long wait_by_futex(void)
+{
+	return syscall(SYS_futex, &word, FUTEX_WAIT, 0, &wait_time, NULL, 0);
+}
+
+static long wait_by_epoll(void)
+{
+	struct epoll_event event;
+
+	return epoll_wait(epoll, &event, 1, WAIT_MS);
+}
+
+static long wait_by_semop(void)
+{
+	struct sembuf take = { 0, -1, 0 };
+
+	return semtimedop(semaphores, &take, 1, &wait_time);
+}
+
+static long wait_by_accept(void)
+{
+	return accept(listener, NULL, NULL);
+}
+
+static long wait_by_recv(void)
+{
+	char byte;
+
+	return recv(datagrams, &byte, 1, 0);
+}
+
+static const struct {
+	const char *name;
+	long (*wait)(void);
+} waits[] = {
+	{ "nanosleep", wait_by_nanosleep }, { "clock_nanosleep", wait_by_clock_nanosleep },
+	{ "poll", wait_by_poll },	    { "select", wait_by_select },
+	{ "futex", wait_by_futex },	    { "epoll", wait_by_epoll },
+	{ "semop", wait_by_semop },	    { "accept", wait_by_accept },
+	{ "recv", wait_by_recv },
+};
+
+static int with_time_limit(int type)
+{
+	struct sockaddr_un any = { .sun_family = AF_UNIX };
+	struct timeval time = { 0, WAIT_MS * 1000L };
+	int made = socket(AF_UNIX, type, 0);
+
+	return bind(made, (struct sockaddr *)&any, sizeof(any.sun_family)) ||
+			       setsockopt(made, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) ?
+		       -1 :
+		       made;
+}
+
+int main(int argc, char **argv)
+{
+	long (*wait)(void) = NULL;
+	int n_interrupted = 0;
+
+	for (size_t i = 0; argc > 1 && i < sizeof(waits) / sizeof(waits[0]); i++)
+		if (!strcmp(argv[1], waits[i].name))
+			wait = waits[i].wait;
+	epoll = epoll_create1(0);
+	semaphores = semget(IPC_PRIVATE, 1, 0600);
+	listener = with_time_limit(SOCK_STREAM);
+	datagrams = with_time_limit(SOCK_DGRAM);
+	if (!wait || epoll < 0 || semaphores < 0 || datagrams < 0 || listen(listener, 1))
+		return 101;
+	signal(SIGTERM, end);
+	puts("ready");
+	fflush(stdout);
+	while (!is_over) {
+		n_interrupted += wait() < 0 && errno == EINTR && !is_over;
+		free(malloc(100));
+	}
+	semctl(semaphores, 0, IPC_RMID);
+	return n_interrupted;
+}
