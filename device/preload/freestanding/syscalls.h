@@ -106,6 +106,8 @@ static inline int ml_is_error(long result)
 }
 
 /* openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC), whose values are the same on all three architectures. */
+#define ML_MAPS_PATH "/proc/thread-self/maps" /* /proc/self/maps is empty once the first thread has ended */
+
 static inline long ml_open_to_read(const char *path)
 {
 	return ML_SYSCALL4(openat, -100, path, 02000000, 0);

@@ -97,7 +97,7 @@ static int next_line(struct reader *reader, struct ml_maps_line *line)
 
 static int open_maps(struct reader *reader)
 {
-	reader->fd = ml_open_to_read("/proc/self/maps");
+	reader->fd = ml_open_to_read(ML_MAPS_PATH);
 	return reader->fd >= 0;
 }
 
@@ -186,7 +186,8 @@ static void note_code(struct ml_maps_code *code, const struct ml_maps_line *line
 	code->bytes = line->high - line->low;
 }
 
-static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 which)
+/* Returns 0 if there was not one line. */
+static int read_code(struct reader *reader, struct ml_code_map *map, ml_u32 which)
 {
 	struct ml_maps_line line;
 	ml_u64 highest = 1;
@@ -214,6 +215,7 @@ static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whi
 		ml_write(&ml_maps_linker_bytes, 0);
 	/* The stack is at the top of the address space, so its address has all address bits. */
 	map->signature_mask = ~(~0ull >> __builtin_clzll(highest));
+	return highest != 1;
 }
 
 /* Returns 1 if this thread is to read the maps; 0 if another has done so or takes too long. */
@@ -250,16 +252,18 @@ static void read_anew(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u32 *dirty = &view->segment->maps_dirty, old = view->segment->current_map, new = !old;
 	ml_u32 being_read = ML_MAPS_BEING_READ, state = ML_MAPS_CLEAN, was;
+	int is_read;
 	/* Without an agent the text is not sent; a recording gets the maps of the time when it is written. */
 	struct reader reader = { .view = view->settings.flags & ML_SETTING_NO_AGENT ? NULL : view, .thread = thread };
 
 	was = __atomic_exchange_n(dirty, ML_MAPS_BEING_READ, __ATOMIC_SEQ_CST);
 	reader.timestamp_ns = ml_tick_after(ml_clock_exact_ns());
-	if (open_maps(&reader)) {
-		read_code(&reader, &view->code_maps[new], new);
+	is_read = open_maps(&reader) && read_code(&reader, &view->code_maps[new], new);
+	if (reader.fd >= 0)
+		ML_SYSCALL1(close, reader.fd);
+	if (is_read) {
 		if (reader.view)
 			send_text(&reader, "", 0, 1);
-		ML_SYSCALL1(close, reader.fd);
 		view->code_maps[new].timestamp_ns = reader.timestamp_ns;
 		view->code_maps[new].generation = view->code_maps[old].generation + (ml_u32)!ml_code_lines_are_kept(old, new);
 		view->code_maps[new].revision = view->code_maps[old].revision + 1;
