@@ -69,7 +69,10 @@ static void on_process(void *context, const struct ml_process *record)
 	struct ml_preload_children *children = context;
 	struct ml_preload_child *child = find(children, record->pid);
 
-	if (record->event == ML_PROCESS_FORK)
+	if (!children->are_followed) {
+		if (record->event == ML_PROCESS_EXEC)
+			ml_preload_processes_on_exec(children->processes, record->pid);
+	} else if (record->event == ML_PROCESS_FORK)
 		add(children, record->pid);
 	else if (record->event == ML_PROCESS_EXEC)
 		on_exec(children, record);
@@ -77,13 +80,15 @@ static void on_process(void *context, const struct ml_process *record)
 		forget(children, child);
 }
 
-void ml_preload_children_open(struct ml_preload_children *children, int command, struct ml_preload_processes *processes)
+void ml_preload_children_open(struct ml_preload_children *children, int pid, bool are_followed,
+			      struct ml_preload_processes *processes)
 {
 	struct ml_sideband_ops ops = { is_traced, NULL, on_process, children };
 
 	children->processes = processes;
-	children->sideband = ml_sideband_open(command, ops);
-	if (!children->sideband)
+	children->are_followed = are_followed;
+	children->sideband = ml_sideband_open(pid, ops);
+	if (!children->sideband && are_followed)
 		ml_blocks_gap(ML_GAP_PROGRAMS_UNKNOWN,
 			      "children that cannot load the shim are not noticed: %s (see perf_event_paranoid)",
 			      strerror(errno));

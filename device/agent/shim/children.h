@@ -13,11 +13,16 @@ struct ml_preload_children {
 	struct ml_preload_processes *processes;
 	struct ml_preload_child *children; /* that have not joined */
 	size_t count, room;
+	bool are_followed;
 	ml_u64 lost; /* records, and children for lack of memory */
 };
 
-/* Called before the command is released. Logs if no children can be noticed. */
-void ml_preload_children_open(struct ml_preload_children *children, int command, struct ml_preload_processes *processes);
+/*
+ * Called before the command is released; a gap if no children can be noticed. are_followed: false for a process that is attached
+ * to, whose exec alone is noticed.
+ */
+void ml_preload_children_open(struct ml_preload_children *children, int pid, bool are_followed,
+			      struct ml_preload_processes *processes);
 
 /* Reads new records, and reports programs that have ended. */
 void ml_preload_children_drain(struct ml_preload_children *children);

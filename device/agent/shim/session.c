@@ -213,7 +213,7 @@ static int start_command(struct session *session)
 		return -1;
 	session->processes.command = (ml_u32)session->base.child.pid;
 	if (config->follow)
-		ml_preload_children_open(&session->children, session->base.child.pid, &session->processes);
+		ml_preload_children_open(&session->children, session->base.child.pid, true, &session->processes);
 	return 0;
 }
 
@@ -235,6 +235,8 @@ static int open_session(struct session *session)
 	ml_preload_settings_log(session->base.config);
 	if (start_listening(session) || (starts_command(session->base.config) && start_command(session)))
 		return -1;
+	if (session->base.config->pid && !session->base.config->follow)
+		ml_preload_children_open(&session->children, session->base.config->pid, false, &session->processes);
 	ml_limits_raise_descriptors(ML_DESCRIPTORS_OF_TRACER); /* two a process */
 	return session->base.config->pid ? ml_attached_start(&session->attached, session->base.config, &session->word) : 0;
 }
