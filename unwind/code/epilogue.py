@@ -24,6 +24,7 @@ _BYTES_READ = 64  # at once: compilers leave few longer stretches without a bran
 _IMMEDIATE = re.compile(r"rsp, (-?(?:0x)?[0-9a-f]+)$")
 _ADDRESS = re.compile(r"rsp, \[(rsp|rbp)(?: ([+-]) (0x[0-9a-f]+|\d+))?\]$")
 _WORD = 8
+_LOST = ""  # base of a stack pointer that is not known: the walk goes on to see where it ends
 ReadCode = Callable[[int, int], bytes]
 
 
@@ -56,7 +57,7 @@ def walk_to_return(
     """The rules at vaddr, or why there are none. is_exit: of a vaddr, whether it is that of exit or pthread_exit.
 
     A thread's start is `exit(main(…))`: the result of the call goes straight to exit. An exit or a hlt behind a
-    branch is an error path.
+    branch is an error path, unless all paths end so (glibc's __start_context(), below the function of a makecontext()).
     """
     if arch.name not in _CALLEE_SAVED:
         walk = _OTHER_WALKS.get(arch.name)
@@ -65,13 +66,15 @@ def walk_to_return(
     open_ = [_State(vaddr)]
     seen: set[int] = set()
     only_stops = is_straight = True
+    n_exits = n_others = 0  # ends of paths, but for those that go on in another
     uses_frame_pointer = False
     while open_:
         state = open_.pop()
-        flow = Flow.NEXT
+        flow, is_exiting, is_joined = Flow.NEXT, False, False
         for instruction in _instructions(read, state.at):
             flow = instruction.flow
             if len(seen) >= _INSTRUCTIONS_MAX or instruction.address in seen:
+                is_joined = len(seen) < _INSTRUCTIONS_MAX
                 break
             seen.add(instruction.address)
             uses_frame_pointer |= _is_intact(state, "rbp") and any(
@@ -80,11 +83,15 @@ def walk_to_return(
             if flow is Flow.CALL and instruction.target is not None and is_exit(instruction.target):
                 if is_straight:
                     return Dead.EXITS
+                is_exiting = True
+                break
+            if flow is Flow.RETURN and state.base == _LOST:
                 break
             if flow is Flow.RETURN:
                 return _row(arch, state)
             if flow is Flow.JUMP and instruction.target is not None:
                 open_.append(replace(state, at=instruction.target))
+                is_joined = True
             elif flow is Flow.CONDITIONAL and instruction.target is not None:
                 open_.append(replace(state, at=instruction.target))
                 is_straight = False
@@ -92,13 +99,14 @@ def walk_to_return(
             if flow in (Flow.JUMP, Flow.STOP):
                 break
             after = state if flow in (Flow.CALL, Flow.SYSTEM) else _effect(arch, state, instruction)
-            if after is None:
-                flow = Flow.STOP
-                break
-            state = after
-        only_stops &= flow is Flow.STOP
+            state = after or replace(state, base=_LOST)
+        only_stops &= flow is Flow.STOP or (state.base == _LOST and not is_exiting)
+        n_exits += is_exiting
+        n_others += not (is_exiting or is_joined)
     if only_stops and is_straight:
         return Dead.STOPS
+    if n_exits and not n_others:
+        return Dead.EXITS
     return Dead.USES_FRAME_POINTER if uses_frame_pointer else Dead.NO_RETURN
 
 

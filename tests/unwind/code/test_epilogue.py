@@ -57,6 +57,8 @@ def test_rules_read_off_code(code: str, cfa: tuple[int, int], slots: dict[int, i
         ("31ed c9 c3", Dead.STOPS),  # xor ebp,ebp; leave; ret: a frame pointer that was overwritten
         ("ebfe", Dead.NO_RETURN),  # jmp self
         ("89c7" + call(2), Dead.EXITS),  # mov edi,eax; call exit: a thread's start
+        # __start_context: mov rsp,rbx; test rdi,rdi; je +8; call; mov rdi,rax; call exit; hlt
+        ("4889dc 4885ff 7408" + call(8, 0x100) + "4889c7" + call(16) + "f4", Dead.EXITS),
         ("f4", Dead.STOPS),  # hlt: _start after its call
         ("4c89ec 41ffe4", Dead.STOPS),  # mov rsp,r13; jmp r12: the dynamic linker's start
         ("", Dead.NO_RETURN),
