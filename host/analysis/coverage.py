@@ -1,6 +1,9 @@
 """Is a measurement complete? Answers each condition of host/profile/coverage.py from what a session left behind."""
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.profile.coverage import Answer, Condition, Finding, Reason, findings
@@ -59,6 +62,18 @@ def _of_session(capture: Capture) -> Iterator[Reason]:
         snapshot = capture.snapshot
         age = _age_of(snapshot, capture.last_timestamp_ns)
         yield Reason(Condition.SESSION, Answer.NO, f"the session did not end in order{age}")
+    elif _died_of_sandbox(capture.end, capture.session.tracing.tracer):
+        text = (
+            "the program was killed for a system call that its sandbox (seccomp) forbids, perhaps one of the"
+            " recorder's: use --tracer bpf"
+        )
+        yield Reason(Condition.SESSION, Answer.NO, text)
+
+
+def _died_of_sandbox(end: np.void, tracer: str) -> bool:
+    """BPF makes no system call in the program."""
+    status = int(end["status"])
+    return status >= 0 and status & 0x7F == signal.SIGSYS and tracer not in ("bpf", "bcc", "kernel")
 
 
 def _age_of(snapshot: Snapshot | None, last_timestamp_ns: int) -> str:

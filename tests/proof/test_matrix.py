@@ -1,0 +1,95 @@
+"""Programs that few try, by every tracer: they end and print as untraced, and every block that they leak is counted.
+
+Where that cannot be, the report is incomplete and names the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.attaching import attached
+from tests.support.program_server import run_program
+from tests.support.workloads import SOURCES, built, need
+
+BYTES, BLOCKS = 1009, 24
+NAMES = re.findall(r'^\t\{ "(\w+)"', (SOURCES / "odd_programs.c").read_text(), re.MULTILINE)
+TRACERS = ("bpf", "bpf --follow", "preload", "preload --follow", "plt", "inline")
+# In `make test`; the others are proofs.
+SHORT = {
+    *(
+        ("preload", name)
+        for name in ("closes_all", "coroutines", "first_thread_ends", "little_room", "forks_of_threads")
+    ),
+    *(("bpf", name) for name in ("other_user", "vforks")),
+    *(("plt", name) for name in ("is_killed", "locks_future")),
+    *(("inline", name) for name in ("execs", "alarms")),
+}
+CUT = "stacks are cut"
+OF_SHIM = {"no_descriptors": CUT, "sandboxed": "its sandbox (seccomp) forbids"}
+ATTACHED = {**OF_SHIM, "execs": "by exec, which was not measured"}
+# What cannot be whole: by tracer and program, the reason that is named.
+REASONS = {
+    "preload": OF_SHIM,
+    "preload --follow": OF_SHIM,
+    "plt": {**ATTACHED, "first_thread_ends": "libgcc_s.so.1 loaded unnoticed"},
+    "inline": ATTACHED,
+}
+ALWAYS_CUT = {"alternate_stack": CUT, "deep": CUT}  # two stacks in one; 20,000 frames
+UNCOUNTED = (
+    "sandboxed",
+    "execs",
+)  # of those with a reason: blocks that were never seen, or gone with their image
+
+
+def combinations() -> list[Any]:
+    return [
+        pytest.param(tracer, name, marks=() if (tracer, name) in SHORT else pytest.mark.proof)
+        for tracer in TRACERS
+        for name in NAMES
+    ]
+
+
+@pytest.mark.parametrize(("tracer", "name"), combinations())
+def test_as_untraced(tracer: str, name: str, tmp_path: Path) -> None:
+    need(tracer.split()[0])
+    program, report = built("odd_programs"), tmp_path / "report.json"
+    alone = subprocess.run(
+        [program, name], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+    )
+    run = _attached if tracer in ("plt", "inline") else _started
+    code, out = run(tracer, program, name, report)
+    found = json.loads(report.read_text())
+    reason = {**ALWAYS_CUT, **REASONS.get(tracer, {})}.get(name)
+    assert (found["verdict"] == "ok") == (reason is None), found["notes"]
+    assert reason is None or any(reason in note for note in found["notes"]), found["notes"]
+    if name == "sandboxed" and reason:
+        return  # it is killed
+    assert (code, out) == (alone.returncode, alone.stdout)
+    held = sum(
+        one["inuse_objects"] for one in found["sites"] if one["inuse_space"] == BYTES * one["inuse_objects"]
+    )
+    assert held == (0 if reason and name in UNCOUNTED else BLOCKS)
+
+
+def _started(tracer: str, program: Path, name: str, report: Path) -> tuple[int, bytes]:
+    done = run_program(["-q", "--tracer", *tracer.split(), "--json", report, "--", program, name])
+    status = json.loads(report.read_text())["target"]["exit_status"]
+    lines = done.stdout.split("target    ")[0]
+    return os.waitstatus_to_exitcode(status), lines.encode()
+
+
+def _attached(tracer: str, program: Path, name: str, report: Path) -> tuple[int, bytes]:
+    with subprocess.Popen([program, name, "waits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        with attached(process.pid, report, tracer=tracer) as session:
+            out, _ = process.communicate(timeout=60)
+            session.communicate(timeout=60)  # a report may be long
+            assert session.returncode in (0, 6)
+    return process.returncode, out

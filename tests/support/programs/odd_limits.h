@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Those of odd_programs.c that take something away from themselves: rights, descriptors, address space, system calls. */
+#pragma once
+
+static int other_user(void)
+{
+	keep(12);
+	if (!geteuid() && (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534)))
+		return fail("setresuid");
+	keep(12);
+	return 0;
+}
+
+static int undumpable(void)
+{
+	keep(12);
+	prctl(PR_SET_DUMPABLE, 0);
+	keep(12);
+	return 0;
+}
+
+/* Kills for every system call but those of malloc, output and exit. */
+static int sandboxed(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 7, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_brk, 6, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 5, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_munmap, 4, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+
+	keep(12);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		return fail("seccomp");
+	keep(12);
+	return 0;
+}
+
+static int no_descriptors(void)
+{
+	struct rlimit limit = { 3, 3 };
+
+	setrlimit(RLIMIT_NOFILE, &limit);
+	return open("/dev/null", O_RDONLY) < 0 ? plain() : fail("open");
+}
+
+static int closes_all(void)
+{
+	keep(12);
+	syscall(SYS_close_range, 3, ~0u, 0);
+	keep(12);
+	return 0;
+}
+
+static int closes_streams(void)
+{
+	say("before");
+	for (int i = 0; i < 3; i++)
+		close(i);
+	return plain();
+}
+
+static long own_pages(void)
+{
+	char text[64] = "";
+	int file = open("/proc/self/statm", O_RDONLY);
+
+	if (file < 0 || read(file, text, sizeof(text) - 1) <= 0)
+		return -1;
+	close(file);
+	return atol(text);
+}
+
+/* Room for 64 MiB more than it has now. */
+static int little_room(void)
+{
+	struct rlimit limit;
+
+	keep(12);
+	limit.rlim_cur = limit.rlim_max = (rlim_t)own_pages() * 4096 + (64 << 20);
+	setrlimit(RLIMIT_AS, &limit);
+	keep(12);
+	for (int i = 0; i < 16; i++) {
+		void *block = malloc(1 << 20);
+
+		if (!block)
+			return fail("malloc");
+		free(block);
+	}
+	return 0;
+}
+
+static int locks_future(void)
+{
+	if (mlockall(MCL_FUTURE))
+		return fail("mlockall");
+	return plain();
+}
