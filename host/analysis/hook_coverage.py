@@ -1,14 +1,17 @@
 """Code that was not measured: modules of a PLT hook session, and programs that a process became by exec."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from memleak_android.host.heap.capture import Capture
+from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.profile.coverage import Answer, Condition, Reason
 from memleak_android.host.wire.blocks import HOOKED, HookedFlag, Lost, ProcessEvent, Rows
 
 _NAMED_MAX = 5
+_DEVICE = re.compile("([0-9a-f]{1,8}):([0-9a-f]{1,8})")
 _PAGE_MASK = 0xFFF
 _PROGRAM = "the program itself"
 _REASONS = {
@@ -136,14 +139,17 @@ def unprobed_programs(capture: Capture) -> list[Reason]:
     inode: under another root the same path is another file.
     """
     allocator = capture.session.tracing.allocator
-    if not isinstance(allocator, str) or not allocator or _has_lost_mappings(capture):
+    programs = _last_programs(capture)
+    if not isinstance(allocator, str) or not allocator or not programs:
         return []
     probed, files = _mapped_files(capture, allocator)
-    if probed is None:
-        return []
+    if probed is None or _has_lost_mappings(capture):
+        return [
+            Reason(Condition.PROGRAMS, Answer.UNKNOWN, "it is not known which programs mapped the allocator")
+        ]
     unmeasured = [
         name
-        for pid, (begin_ns, name) in _last_programs(capture).items()
+        for pid, (begin_ns, name) in programs.items()
         if (own := {file for mapped_ns, file in files.get(pid, ()) if mapped_ns >= begin_ns})
         and probed not in own
     ]
@@ -163,7 +169,7 @@ def _mapped_files(
     capture: Capture, allocator: str
 ) -> tuple[_File | None, dict[int, list[tuple[int, _File]]]]:
     """The identity of the file with the probes, and by process when it mapped which file's code."""
-    probed: _File | None = None
+    probed = _file_in_maps(capture, allocator)  # of a process that was attached to
     files: dict[int, list[tuple[int, _File]]] = {}
     for rows, paths in capture.mappings:
         for row, path in zip(rows, paths, strict=True):
@@ -173,6 +179,15 @@ def _mapped_files(
             if file[2]:
                 files.setdefault(int(row["pid"]), []).append((int(row["timestamp_ns"]), file))
     return probed, files
+
+
+def _file_in_maps(capture: Capture, path: str) -> _File | None:
+    for maps in capture.maps:
+        for one in parse_maps(maps.text):
+            device = _DEVICE.fullmatch(one.device)
+            if one.path == path and one.inode and device:
+                return int(device[1], 16), int(device[2], 16), one.inode
+    return None
 
 
 def _last_programs(capture: Capture) -> dict[int, tuple[int, str]]:

@@ -9,6 +9,7 @@ import pytest
 
 from memleak_android.host.analysis.hook_coverage import unprobed_programs
 from memleak_android.host.heap.capture import Capture
+from memleak_android.host.profile.coverage import Answer
 from memleak_android.host.wire.blocks import Lost, ProcessEvent
 from memleak_android.host.wire.session import SessionInfo
 
@@ -52,5 +53,5 @@ def test_unmeasured(last: dict[str, int]) -> None:
     images = ({"/sh": 1, LIBC: 2}, last)
     (reason,) = unprobed_programs(capture(*images))
     assert reason.text.endswith(f"without {LIBC}: image1 (1 in all)")
-    assert unprobed_programs(capture(*images, lost=1)) == []
+    assert [one.answer for one in unprobed_programs(capture(*images, lost=1))] == [Answer.UNKNOWN]
     assert unprobed_programs(capture(*images, allocator="")) == []
