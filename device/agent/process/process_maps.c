@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "agent/process/proc_file.h"
-#include "agent/process/thread_states.h"
 #include "agent/protocol/blocks.h"
 
 /* A process with the kernel's default of 65530 mappings has about 8 MiB of text. */
@@ -19,27 +18,29 @@
 /* After so many readings of a process that keeps mapping code, the last one is used. */
 #define MAX_READINGS 8
 
-static bool goes_on(void *context, int tid)
+static bool has_maps(void *context, int tid)
 {
-	return !ml_thread_has_ended(*(ml_u32 *)context, (ml_u32)tid);
+	char name[32], byte[2];
+
+	snprintf(name, sizeof(name), "task/%d/maps", tid);
+	return ml_proc_read(*(pid_t *)context, name, byte, sizeof(byte)) > 0;
 }
 
 /* The first thread's are empty once it has ended, though others may go on. */
-static int open_maps(ml_u32 pid)
+static int open_maps(pid_t pid)
 {
-	char name[32] = "maps";
-	int tid;
+	char name[32];
+	int tid = ml_proc_find(pid, "task", has_maps, &pid);
 
-	if (ml_thread_has_ended(pid, pid) && (tid = ml_proc_find((pid_t)pid, "task", goes_on, &pid)) >= 0)
-		snprintf(name, sizeof(name), "task/%d/maps", tid);
-	return ml_proc_open((pid_t)pid, name, O_RDONLY);
+	snprintf(name, sizeof(name), "task/%d/maps", tid < 0 ? pid : tid);
+	return ml_proc_open(pid, name, O_RDONLY);
 }
 
 char *ml_process_maps_read(ml_u32 pid, size_t *bytes)
 {
 	size_t size = 64u << 10, fill = 0;
 	char *text = malloc(size);
-	int fd = open_maps(pid);
+	int fd = open_maps((pid_t)pid);
 
 	while (text && fd >= 0 && fill < TEXT_BYTES_MAX) {
 		ssize_t n = read(fd, text + fill, size - fill - 1);
