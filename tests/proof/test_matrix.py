@@ -56,6 +56,7 @@ def combinations() -> list[Any]:
     ]
 
 
+@pytest.mark.compares_code
 @pytest.mark.parametrize(("tracer", "name"), combinations())
 def test_as_untraced(tracer: str, name: str, tmp_path: Path) -> None:
     need(tracer.split()[0])

@@ -85,6 +85,10 @@ def test_many_threads(
     source = HERE / "parts" / f"{name}.c"
     program = sanitized(tmp_path / name, sanitizer, "-w", source, *sources(*parts), *cfi, "-ldl")
     maps = Path("/proc/self/maps").read_text()
-    (libc,) = {line.split()[-1] for line in maps.splitlines() if re.search(r"/libc\.so\.6$|/libc-2", line)}
+    (libc,) = {
+        line.split()[-1]
+        for line in maps.splitlines()
+        if " r-xp " in line and re.search(r"/libc\.so\.6$|/libc-2", line)
+    }
     for word in words:
         run_sanitized(program, word.format(libc=libc, folder=tmp_path), ASAN_OPTIONS="detect_leaks=0")
