@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from memleak_android.host.console import printable
-from memleak_android.host.profile.coverage import what_is_tolerated
+from memleak_android.host.profile.coverage import what_is_tolerated, what_lacks
 from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.losses import loss_text
 from memleak_android.host.profile.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
@@ -183,6 +183,9 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _verdict_text(profile: Profile) -> str:
+    if profile.verdict is Verdict.INCOMPLETE and (lacks := what_lacks(profile.coverage)):
+        more = f"; {len(lacks) - 1} more in the notes" if len(lacks) > 1 else ""
+        return f"{printable(lacks[0])}{more}"
     if profile.verdict is Verdict.OK and (tolerated := what_is_tolerated(profile.coverage)):
         return f"{messages.NOT_COMPLETE}{printable('; '.join(tolerated[:TOLERATED_SHOWN_MAX]))}"
     return messages.VERDICTS[profile.verdict]

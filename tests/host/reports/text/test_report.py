@@ -19,6 +19,7 @@ from memleak_android.host.profile.profile import (
     Target,
     ThreadStop,
     Unwinding,
+    Verdict,
 )
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.text import interval, messages
@@ -141,10 +142,13 @@ def test_symbols_are_asked_for_only_where_they_can_be_had() -> None:
     assert "next: again with --symbols" not in output
 
 
-def test_what_is_tolerated_stands_beside_ok() -> None:
+def test_the_verdict_names_its_reason() -> None:
     lost = Finding(Condition.STACKS, Answer.TOLERATED, ("7 stacks were lost",))
     output = text_of(replace(empty_profile(), coverage=(lost,)))
     assert "verdict        ok (no limit was exceeded, but it is not complete: 7 stacks were lost)" in output
+    unknown = Finding(Condition.PROGRAMS, Answer.UNKNOWN, ("who knows", "nobody"))
+    output = text_of(replace(empty_profile(), verdict=Verdict.INCOMPLETE, coverage=(lost, unknown)))
+    assert "verdict        incomplete (who knows; 1 more in the notes)" in output
 
 
 def test_a_module_without_a_build_id_has_a_way_out() -> None:
