@@ -45,6 +45,12 @@ static void explain(const char *function, int target, struct ml_injected *inject
 
 	if (result > 0 && result < (int)(sizeof(reasons) / sizeof(*reasons)) && reasons[result])
 		ml_refuse(&injected->refusal, "process %d cannot be hooked: %s", target, reasons[result]);
+	else if (result == -EPERM)
+		ml_refuse(
+			&injected->refusal,
+			"process %d cannot be hooked: its shim answers to its own user and to root (run as one of them, or use "
+			"--tracer bpf)",
+			target);
 	else if (result < 0)
 		ml_refuse(&injected->refusal, "%s() in process %d failed: %s (use --tracer bpf)", function, target,
 			  strerror(-result));

@@ -62,7 +62,7 @@ static long connect_agent(void)
 	if (!error)
 		error = ml_syscall(__NR_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&peer, (long)&peer_bytes, 0);
 	if (!error && !may_serve(peer.uid))
-		error = -EPROTO;
+		error = -EPERM;
 	if (!error)
 		return fd;
 	ML_SYSCALL1(close, fd);
