@@ -69,15 +69,22 @@ def case_of(names: Iterable[str]) -> str:
 
 @pytest.fixture(scope="module")
 def judged(program: Path) -> Counter[tuple[str, str]]:
-    """(case, kind) → blocks, by valgrind."""
+    """(case, kind) → blocks, by most of valgrind's runs.
+
+    A word of another stack layout looks like a pointer into a block at times, and the layout comes from the environment's bytes.
+    """
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
+    runs = [judged_once(program, {"PATH": os.environ["PATH"], "PADDING": "x" * n}) for n in (0, 24, 104)]
+    return max(runs, key=runs.count)
+
+
+def judged_once(program: Path, environment: dict[str, str]) -> Counter[tuple[str, str]]:
     xml = program.with_name("valgrind.xml")
     words = ["--leak-check=full", "--show-leak-kinds=all", "--leak-resolution=high", "--num-callers=50"]
     words += ["--leak-check-heuristics=none", "--xml=yes", f"--xml-file={xml}"]
-    subprocess.run(
-        ["valgrind", *words, program, str(ROUNDS_JUDGED), "at once"], check=True, capture_output=True
-    )
+    command = ["valgrind", *words, program, str(ROUNDS_JUDGED), "at once"]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
     found = Counter[tuple[str, str]]()
     for error in ET.parse(xml).iter("error"):
         case = case_of(frame.findtext("fn", "") for frame in error.iterfind("stack/frame"))
