@@ -35,7 +35,7 @@ def test_the_parent_is_that_of_the_call(machine: Machine, program: str, tracer: 
     report = tmp_path / "report.json"
     words = ("--tracer", tracer, *late_stacks.OPTIONS, "--json", report)
     done = run(machine, *words, "--", program, "calls", ROUNDS)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 6), done.stderr  # 6: most stacks had changed when they were read
     sites = late_stacks.own_sites(json.loads(report.read_text()))
     late_stacks.check_parents(sites)
     for site in sites:
