@@ -106,11 +106,21 @@ static inline int ml_is_error(long result)
 }
 
 /* openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC), whose values are the same on all three architectures. */
-#define ML_MAPS_PATH "/proc/thread-self/maps" /* /proc/self/maps is empty once the first thread has ended */
-
 static inline long ml_open_to_read(const char *path)
 {
 	return ML_SYSCALL4(openat, -100, path, 02000000, 0);
+}
+
+/* The maps of the process. Those of its first thread, /proc/self/maps, are empty once that has ended. */
+static inline long ml_open_maps(void)
+{
+	long fd = ml_open_to_read("/proc/self/maps");
+	char byte;
+
+	if (fd < 0 || ml_syscall(__NR_pread64, fd, (long)&byte, 1, 0, 0, 0) != 0)
+		return fd;
+	ML_SYSCALL1(close, fd);
+	return ml_open_to_read("/proc/thread-self/maps");
 }
 
 /* Reads our own memory, which another thread may unmap meanwhile. Returns the number of bytes read or -errno. */

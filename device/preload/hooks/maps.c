@@ -75,7 +75,7 @@ long ml_hook_maps_each(long (*visit)(void *context, const struct ml_hook_line *l
 {
 	struct lines lines = { .visit = visit, .context = context };
 	char text[TEXT_BYTES];
-	long fd = ml_open_to_read(ML_MAPS_PATH), n, result = 0;
+	long fd = ml_open_maps(), n, result = 0;
 
 	if (fd < 0)
 		return fd;

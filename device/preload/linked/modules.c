@@ -116,7 +116,7 @@ static void add_module(struct ml_text *text, const char *line, const char *end, 
 /* Whole lines only. */
 static ml_u32 read_maps(char *to, ml_u32 room)
 {
-	long fd = ml_open_to_read(ML_MAPS_PATH), n = 1;
+	long fd = ml_open_maps(), n = 1;
 	ml_u32 fill = 0;
 
 	while (fd >= 0 && fill < room && (n = ML_SYSCALL3(read, fd, to + fill, room - fill)) > 0)

@@ -97,7 +97,7 @@ static int next_line(struct reader *reader, struct ml_maps_line *line)
 
 static int open_maps(struct reader *reader)
 {
-	reader->fd = ml_open_to_read(ML_MAPS_PATH);
+	reader->fd = ml_open_maps();
 	return reader->fd >= 0;
 }
 

@@ -11,7 +11,7 @@ CALL = re.compile(r"ML_SYSCALL[0-6]\((\w+)|__NR_(\w+)")
 # Of bionic's libc/SYSCALLS.TXT and libc/SECCOMP_*.TXT, in all of android-8.0.0_r1, 9.0.0_r1, 11.0.0_r1 and 14.0.0_r1.
 EVERYWHERE = {
     "clock_gettime", "close", "connect", "fcntl", "fsync", "getpid", "getppid", "getrandom", "getsockopt", "gettid", "madvise", "mincore",
-    "memfd_create", "mprotect", "mremap", "munlock", "munmap", "openat", "ppoll", "prlimit64", "process_vm_readv", "read", "renameat",
+    "memfd_create", "mprotect", "mremap", "munlock", "munmap", "openat", "ppoll", "pread64", "prlimit64", "process_vm_readv", "read", "renameat",
     "sched_yield", "sendmsg", "socket", "tgkill", "unlinkat", "write",
 }  # fmt: skip
 # Equivalent system calls on 32-bit systems; syscalls.h chooses.
