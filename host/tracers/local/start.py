@@ -137,10 +137,6 @@ def _check_program(command: str) -> None:
         return  # the agent will report why it cannot be started
     if not elf.is_64_bit:
         raise TargetError(f"{elf.path} is 32-bit, which cannot be traced", "use a 64-bit build of it")
-    if not elf.interpreter:
-        raise TargetError(
-            f"{elf.path} is linked statically, and no library can be loaded before it", "use --tracer bpf"
-        )
     if rights := _other_rights(elf.path):
         raise TargetError(
             f"{elf.path} runs with other rights than yours ({rights}), and its loader ignores LD_PRELOAD",

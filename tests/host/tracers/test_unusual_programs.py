@@ -33,13 +33,6 @@ def refusal(program: Path) -> str:
     return done.stderr.removeprefix(f"memleak-android: error: {program} ")
 
 
-def test_a_static_program(tmp_path: Path) -> None:
-    program = built("plain_leak", "-static")
-    assert refusal(program) == (
-        "is linked statically, and no library can be loaded before it; use --tracer bpf\n"
-    )
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="run as root: it makes a file of another user")
 @pytest.mark.parametrize(("mode", "name"), [(stat.S_ISUID, "set-user-ID"), (stat.S_ISGID, "set-group-ID")])
 def test_a_program_with_rights_of_its_own(mode: int, name: str, tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.key_history import KeySnapshot, held_by_key
 from memleak_android.host.heap.survivors import Survivors
+from memleak_android.host.profile.coverage import Condition
 from memleak_android.host.recording.file import write_finished
 from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import FRAME_ROW, KEY_ROW, LIVE_ROW, STATUS, TRACE_ROW, Function, Rows
-from memleak_android.host.wire.session import SessionInfo
+from memleak_android.host.wire.session import SessionInfo, coverage_field
 from memleak_android.unwind.trace import Method, TraceEnd
 from tests.support.builders import blocks as builders
 
@@ -143,7 +144,9 @@ def write(path: Path, n_blocks: int, n_stacks: int, seed: int = 23) -> None:
     keys["alloc_objects"] = np.bincount(trace, minlength=n_stacks) * 2
     keys["alloc_bytes"] = np.bincount(trace, live["size"], n_stacks).astype(np.int64) * 2
     end_ns = BEGIN_NS + 61 * SECOND
-    capture = Capture(session=SessionInfo.decode({"command": "large", "tracer": "preload", "pid": PID}))
+    coverage = coverage_field({Condition.FUNCTIONS: (), Condition.PROGRAMS: ()})
+    session = {"command": "large", "tracer": "preload", "pid": PID, "coverage": coverage}
+    capture = Capture(session=SessionInfo.decode(session))
     capture.hello = payloads.decode_hello(builders.hello(pid=PID, monotonic_ns=BEGIN_NS).payload)
     capture.end = payloads.decode_end(builders.end(timestamp_ns=end_ns).payload)
     for at in (20, 40):
