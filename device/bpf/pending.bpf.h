@@ -149,7 +149,7 @@ static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u6
 }
 
 /*
- * The same at an instruction that leaves a function. Calls that were not entered by a probe pass there, too; theirs is no pending one. One
+ * The same at an instruction that leaves a function. Calls whose entry no probe saw pass there, too; none of those is pending. One
  * exit ends all calls with its sp, since each jumped to the next (a tail call): the outermost is popped. One of them that has a return
  * probe is left to that. Calls below sp were left by an exception, if they are on the same stack.
  */

@@ -37,7 +37,7 @@ def judge_coverage(
 
 
 def _answered(capture: Capture) -> set[Condition]:
-    """What only the tracer knows (functions, programs) is answered where the session says so."""
+    """The conditions that were looked at. Functions and programs are the tracer's to answer, in the SESSION block."""
     found = {*capture.session.findings.answered, Condition.RECORD}
     if capture.hello is not None:
         found.add(Condition.SESSION)
@@ -47,7 +47,7 @@ def _answered(capture: Capture) -> set[Condition]:
 
 
 def recorded_coverage(capture: Capture) -> Mapping[Condition, Sequence[Reason]]:
-    """What a recording has to keep, because its reader does not see the session again."""
+    """The part of the answers that a recording stores; its reader derives the rest from the other blocks."""
     kept = [*capture.session.findings.reasons, *_malformed(capture)]
     answered = {*capture.session.findings.answered, *(reason.condition for reason in kept)}
     return {
@@ -71,7 +71,7 @@ def _of_session(capture: Capture) -> Iterator[Reason]:
 
 
 def _died_of_sandbox(end: np.void, tracer: str) -> bool:
-    """BPF makes no system call in the program."""
+    """Whether SIGSYS ended a program in which the shim makes system calls; BPF makes none."""
     status = int(end["status"])
     return status >= 0 and status & 0x7F == signal.SIGSYS and tracer not in ("bpf", "bcc", "kernel")
 
@@ -136,7 +136,7 @@ def _of_stacks(
 
 
 def cut_stacks(sites: Sequence[CallSite], *, is_by_choice: bool) -> Iterator[Reason]:
-    """is_by_choice: whoever asks for frame pointers gets the stacks that they lead through."""
+    """is_by_choice: the user asked for frame pointers, so stacks that they cut are tolerated."""
     cut = [site for site in sites if site.end != TraceEnd.ROOT.name]
     if not cut:
         return

@@ -56,7 +56,7 @@ def hooked_remarks(capture: Capture) -> list[str]:
 
 
 def hooked_missing(capture: Capture) -> list[Reason]:
-    """What a session of slots did not see: slots that could not be patched, modules loaded unnoticed or late."""
+    """Calls that a PLT hook missed: through slots that it could not patch, in modules that it noticed late or never."""
     rows = hooked_modules(capture)
     if not len(rows):
         return []

@@ -158,7 +158,7 @@ def _notes(capture: Capture, view: View, totals: Totals) -> list[str]:
     if session.target.is_attached and capture.end is not None:
         reason, status = int(capture.end["reason"]), int(capture.end["status"])
         if reason == Reason.TARGET_EXIT and status < 0:
-            notes.append("the process ended; how, only its parent was told")
+            notes.append("the process ended; the kernel showed its exit status to its parent only")
     notes += _moment_of_kernel(capture)
     if view.min_size or view.max_size < 2**64 - 1:
         notes.append("sites are limited by size (-z, -Z); totals are not")

@@ -69,7 +69,7 @@ bool ml_process_has_ended(ml_u32 pid, int pidfd)
 	return pidfd >= 0 ? poll(&end, 1, 0) == 1 : has_no_thread(pid);
 }
 
-/* The last field of proc_pid_stat(5), exit_code, of a zombie. The kernel writes 0 there for who may not trace it. */
+/* The last field of proc_pid_stat(5), exit_code, of a zombie. To a reader that may not trace it the kernel shows 0. */
 static int zombies_status(ml_u32 pid)
 {
 	struct thread_state first;

@@ -9,7 +9,7 @@
 /* Whether all threads have ended. pidfd: -1 if there is none (before Linux 5.3). */
 bool ml_process_has_ended(ml_u32 pid, int pidfd);
 
-/* The wait status of a process that has ended and is no child of ours; -1 where the kernel does not tell it. */
+/* The wait status (wait(2)) of an ended process that another one started; -1: the kernel does not show it. */
 int ml_process_exit_status(ml_u32 pid, int pidfd);
 
 /* Whether a thread beside the first one exists that is not ending. */

@@ -20,8 +20,8 @@ int ml_blocks_hello(enum ml_collector collector, int pid);
 int ml_blocks_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /*
- * Something of what the host asked for is not measured. Condition and answer are words of host/profile/coverage.py: the report is
- * complete only where there is no gap, and a tolerated one leaves its verdict as it is.
+ * The agent could not measure a part of what the host asked for. Condition and answer are words of host/profile/coverage.py. A
+ * report with a gap is not complete; a tolerated gap leaves the verdict `ok`.
  */
 #define ML_GAP_FUNCTIONS "functions no"
 #define ML_GAP_RECORD "record no"

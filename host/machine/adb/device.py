@@ -61,7 +61,7 @@ def parse_probe(out: bytes) -> RootRoute:
 
 
 def elevated(argv: Sequence[str], route: RootRoute) -> list[str]:
-    """`argv` in the form that runs as root. Raises ValueError if there is no route."""
+    """The words that run `argv` as root. Raises ValueError if the device has no way to root."""
     match route:
         case RootRoute.ADBD:
             return list(argv)

@@ -72,7 +72,7 @@ class AgentSession:
         self._reader = ChannelReader(channel, outgoing, loading_s)
 
     def answer_functions(self, pairs: PairPlan | None, unplaced: Iterable[str] = ()) -> None:
-        """Every tracer has to: a session without it is not known to be complete. unplaced: of the heap, without those of `pairs`."""
+        """Each tracer calls this; without it the report is never complete. unplaced: sentences about functions of the heap."""
         self.pairs = pairs
         self.unplaced = (*unplaced, *(pairs.problems if pairs else ()))
 

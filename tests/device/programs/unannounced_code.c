@@ -82,6 +82,7 @@ int main(int argc, char **argv)
 {
 	pthread_t threads[THREADS], stray_thread;
 	struct stat library;
+	char *first = NULL;
 	int is_full = argc > 4 && !strcmp(argv[4], "full"), half = argc > 3 ? atoi(argv[3]) / 2 : 0;
 	int file = argc >= 4 ? open(argv[1], O_RDONLY) : -1;
 
@@ -101,6 +102,9 @@ int main(int argc, char **argv)
 		if (is_full && n == half)
 			while (n_taken)
 				close(taken[--n_taken]);
+		first = first ? first : code;
+		if (is_full && n == 1) /* what could not be read at that time */
+			code = first;
 		take = n ? (take_function *)(code + atol(argv[2])) : NULL;
 		pthread_barrier_wait(&begin);
 		if (n)

@@ -23,6 +23,7 @@ from memleak_android.host.wire.payloads import encode_gap, encode_text
 from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
     MAPS,
+    SESSION,
     end,
     evidence,
     evidence_record,
@@ -118,6 +119,13 @@ def test_a_session_without_end_or_status(tmp_path: Path) -> None:
         profile = profile_of(write_recording(tmp_path / "a.memleak", blocks))
         assert profile.verdict is Verdict.INCOMPLETE, left_out
     assert profile_of(write_recording(tmp_path / "a.memleak", whole)).verdict is Verdict.OK
+
+
+def test_a_report_of_cut_stacks_alone_is_not_ok(tmp_path: Path) -> None:
+    """By CFI, of which a mapping without a file has none."""
+    profile = measured(tmp_path, encode_text(BlockKind.SESSION, SESSION.replace('"fp"', '"cfi"')))
+    assert answers(profile)[Condition.STACKS] is Answer.NO and profile.verdict is Verdict.INCOMPLETE
+    assert "1 of 1 stacks are cut, those of 1 of 1 blocks" in profile.notes
 
 
 @pytest.mark.parametrize(
