@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from host.errors import ExitCode
+from memleak_android.host.errors import ExitCode
 from tests.support.foreign_libc import ForeignLibc, each_libc
 from tests.support.workloads import Run, functions, run
 
@@ -49,7 +49,9 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp(libc.name)
     command = [libc.emulator, "-L", libc.root(folder), libc.compiled(WORKLOAD, folder)]
     codes = (ExitCode.OK, ExitCode.INCOMPLETE) if libc.is_bionic else (ExitCode.OK,)
-    yield Measured(libc, run("preload", folder, "--", *command, environment=libc.environment(folder), codes=codes))
+    yield Measured(
+        libc, run("preload", folder, "--", *command, environment=libc.environment(folder), codes=codes)
+    )
 
 
 def test_it_is_measured_as_what_it_is(measured: Measured) -> None:
