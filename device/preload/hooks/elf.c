@@ -20,17 +20,17 @@
 
 static int can_read(const struct ml_elf *elf, unsigned long address, size_t bytes)
 {
-	return ml_hook_maps_can_read(elf->maps, address, bytes);
+	return ml_mappings_can_read(elf->maps, address, bytes);
 }
 
 /* glibc relocates these addresses in place; musl and bionic leave the file's. */
 static unsigned long address_of(const struct ml_elf *elf, unsigned long value)
 {
-	const struct ml_hook_range *range;
+	const struct ml_own_mapping *range;
 
 	if (value >= elf->base)
 		return value;
-	range = ml_hook_maps_find(elf->maps, elf->base + value);
+	range = ml_mappings_find(elf->maps, elf->base + value);
 	return range ? elf->base + value : 0;
 }
 
@@ -74,7 +74,7 @@ static int is_sound(const struct ml_elf *elf, const struct ml_elf_table *table)
 	return !table->address || can_read(elf, table->address, table->bytes);
 }
 
-int ml_elf_open(struct ml_elf *elf, const struct ml_hook_maps *maps, unsigned long base, unsigned long dynamic)
+int ml_elf_open(struct ml_elf *elf, const struct ml_mappings *maps, unsigned long base, unsigned long dynamic)
 {
 	const ElfW(Dyn) *entry = (const ElfW(Dyn) *)dynamic;
 	unsigned int i;

@@ -8,7 +8,7 @@
 #include <elf.h>
 #include <link.h>
 
-#include "preload/hooks/maps.h"
+#include "preload/freestanding/mappings.h"
 
 struct ml_elf_table {
 	unsigned long address; /* 0 = none */
@@ -17,7 +17,7 @@ struct ml_elf_table {
 };
 
 struct ml_elf {
-	const struct ml_hook_maps *maps;
+	const struct ml_mappings *maps;
 	unsigned long base;    /* load bias */
 	unsigned long dynamic; /* address of the section */
 	unsigned long symbols;
@@ -33,7 +33,7 @@ struct ml_elf {
 };
 
 /* -1 if the section or a table that it names is malformed. */
-int ml_elf_open(struct ml_elf *elf, const struct ml_hook_maps *maps, unsigned long base, unsigned long dynamic);
+int ml_elf_open(struct ml_elf *elf, const struct ml_mappings *maps, unsigned long base, unsigned long dynamic);
 
 /* The address of an exported function in its default version; 0 if the module has none. */
 unsigned long ml_elf_find(const struct ml_elf *elf, const char *name);

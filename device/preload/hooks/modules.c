@@ -41,11 +41,11 @@ static void add_segment(struct ml_module *module, const ElfW(Phdr) * segment)
 	}
 }
 
-int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps, unsigned long base,
+int ml_module_describe(struct ml_module *module, const struct ml_mappings *maps, unsigned long base,
 		       const ElfW(Phdr) * segments, size_t n)
 {
 	*module = (struct ml_module){ .name = "", .base = base };
-	if (!segments || n > SEGMENTS_MAX || !ml_hook_maps_can_read(maps, (unsigned long)segments, n * sizeof(*segments)))
+	if (!segments || n > SEGMENTS_MAX || !ml_mappings_can_read(maps, (unsigned long)segments, n * sizeof(*segments)))
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		add_segment(module, &segments[i]);
@@ -53,7 +53,7 @@ int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps
 }
 
 struct tour {
-	struct ml_hook_maps maps;
+	struct ml_mappings maps;
 	ml_visit_module *visit;
 	void *context;
 	int error;
@@ -66,7 +66,7 @@ static int visit_loaded(struct dl_phdr_info *info, size_t bytes, void *context)
 
 	(void)bytes;
 	if (!tour->maps.ranges)
-		tour->error = ml_hook_maps_read(&tour->maps);
+		tour->error = ml_mappings_read(&tour->maps);
 	if (tour->error)
 		return 1;
 	if (ml_module_describe(&module, &tour->maps, info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum))
@@ -80,7 +80,7 @@ static int visit_loaded(struct dl_phdr_info *info, size_t bytes, void *context)
 /* ---- the dynamic linker's own functions ---------------------------------------------------------------- */
 
 struct search {
-	struct ml_hook_maps maps;
+	struct ml_mappings maps;
 	const char *name;
 	unsigned long found;
 	/* the current module */
@@ -98,12 +98,12 @@ static int is_libc(const char *path)
 
 static int is_code(const struct search *search, unsigned long address)
 {
-	const struct ml_hook_range *range = ml_hook_maps_find(&search->maps, address);
+	const struct ml_own_mapping *range = ml_mappings_find(&search->maps, address);
 
 	return range && range->protection & PROT_EXEC;
 }
 
-static long is_linker_at(void *context, const struct ml_hook_line *line)
+static long is_linker_at(void *context, const struct ml_own_mapping_line *line)
 {
 	const unsigned long *address = context;
 
@@ -114,7 +114,7 @@ static long is_linker_at(void *context, const struct ml_hook_line *line)
 
 static int is_linker_code(unsigned long address)
 {
-	return ml_hook_maps_each(is_linker_at, &address) == 1;
+	return ml_mappings_each(is_linker_at, &address) == 1;
 }
 
 static void visit_slot(void *context, const struct ml_relocation *relocation)
@@ -124,16 +124,16 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 	unsigned long slot = relocation->address;
 
 	if (!search->dlsym && name && ml_is_same_text(name, "dlsym") && !relocation->addend && slot % sizeof(slot) == 0 &&
-	    ml_hook_maps_can_read(&search->maps, slot, sizeof(slot)))
+	    ml_mappings_can_read(&search->maps, slot, sizeof(slot)))
 		search->dlsym = __atomic_load_n((const unsigned long *)slot, __ATOMIC_RELAXED);
 }
 
-static int is_open(struct search *search, const struct ml_hook_line *line)
+static int is_open(struct search *search, const struct ml_own_mapping_line *line)
 {
 	const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)line->range.low;
 	struct ml_module module;
 
-	return ml_hook_maps_can_read(&search->maps, line->range.low, sizeof(*header)) &&
+	return ml_mappings_can_read(&search->maps, line->range.low, sizeof(*header)) &&
 	       ml_starts_with((const char *)header->e_ident, ELFMAG) && header->e_phentsize == sizeof(ElfW(Phdr)) &&
 	       header->e_phoff % sizeof(long) == 0 &&
 	       !ml_module_describe(&module, &search->maps, line->range.low,
@@ -142,7 +142,7 @@ static int is_open(struct search *search, const struct ml_hook_line *line)
 }
 
 /* Skips files that are mapped as data: their segments are not where the header says, and hold no code. */
-static long search_file(void *context, const struct ml_hook_line *line)
+static long search_file(void *context, const struct ml_own_mapping_line *line)
 {
 	struct search *search = context;
 
@@ -162,10 +162,10 @@ unsigned long ml_linker_find(const char *name)
 {
 	struct search search = { .name = name };
 
-	if (ml_hook_maps_read(&search.maps))
+	if (ml_mappings_read(&search.maps))
 		return 0;
-	ml_hook_maps_each(search_file, &search);
-	ml_hook_maps_drop(&search.maps);
+	ml_mappings_each(search_file, &search);
+	ml_mappings_drop(&search.maps);
 	if (!search.found && is_linker_code(search.dlsym)) {
 		search.found = ((unsigned long (*)(void *, const char *))search.dlsym)(BIONIC_RTLD_DEFAULT, name);
 		search.found = is_linker_code(search.found) ? search.found : 0;
@@ -194,6 +194,6 @@ int ml_modules_each(ml_visit_module *visit, void *context)
 	if (!function)
 		return -ENOSYS;
 	function(visit_loaded, &tour);
-	ml_hook_maps_drop(&tour.maps);
+	ml_mappings_drop(&tour.maps);
 	return tour.error;
 }

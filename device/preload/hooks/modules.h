@@ -4,7 +4,7 @@
 
 #include <link.h>
 
-#include "preload/hooks/maps.h"
+#include "preload/freestanding/mappings.h"
 
 struct ml_module {
 	const char *name; /* path; "" usually means the program */
@@ -19,11 +19,11 @@ struct ml_module {
  * match the modules (musl releases it in between, but never unmaps). Returns 0 or -errno; -ENOSYS if dl_iterate_phdr()
  * is not bound for us and ml_linker_find() does not find it.
  */
-typedef void ml_visit_module(void *context, const struct ml_hook_maps *maps, const struct ml_module *module);
+typedef void ml_visit_module(void *context, const struct ml_mappings *maps, const struct ml_module *module);
 int ml_modules_each(ml_visit_module *visit, void *context);
 
 /* Describes a module by its mapped program headers. -1: it has no segments or no dynamic section. */
-int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps, unsigned long base,
+int ml_module_describe(struct ml_module *module, const struct ml_mappings *maps, unsigned long base,
 		       const ElfW(Phdr) * segments, size_t n);
 
 /*

@@ -38,7 +38,7 @@ static int open_page(struct ml_hook_pages *pages, unsigned long slot, unsigned i
 
 int ml_hook_pages_store(struct ml_hook_pages *pages, unsigned long slot, unsigned long expected, unsigned long value)
 {
-	const struct ml_hook_range *range = ml_hook_maps_find(pages->maps, slot);
+	const struct ml_own_mapping *range = ml_mappings_find(pages->maps, slot);
 	int error;
 
 	if (!range || slot % sizeof(slot) || !(range->protection & PROT_READ))

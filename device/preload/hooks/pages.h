@@ -2,10 +2,10 @@
 /* Stores into slots on pages that may be read-only, and restores the protection of each page. */
 #pragma once
 
-#include "preload/hooks/maps.h"
+#include "preload/freestanding/mappings.h"
 
 struct ml_hook_pages {
-	const struct ml_hook_maps *maps;
+	const struct ml_mappings *maps;
 	unsigned long open; /* the page that was made writable */
 	unsigned long bytes; /* 0 = none */
 	unsigned int protection; /* the page's own */

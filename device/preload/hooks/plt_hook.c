@@ -59,7 +59,7 @@ void ml_plt_hook_report_to(const struct ml_view *view)
 struct pass {
 	void (*visit)(struct pass *pass);
 	ml_u64 since_ns;
-	const struct ml_hook_maps *maps;
+	const struct ml_mappings *maps;
 	struct ml_hook_pages pages;
 	int n_left; /* slots that could not be restored */
 	int n_unsettled;
@@ -83,12 +83,12 @@ static int is_vdso(const struct ml_module *module)
 static int is_own_stub(const struct pass *pass, const struct ml_relocation *relocation, unsigned long value,
 		       const struct ml_hook *hook)
 {
-	const struct ml_hook_range *range;
+	const struct ml_own_mapping *range;
 	unsigned long own;
 
 	if (!relocation->is_call || value < pass->module->low || value >= pass->module->high)
 		return 0;
-	range = ml_hook_maps_find(pass->maps, value);
+	range = ml_mappings_find(pass->maps, value);
 	own = ml_elf_find(&pass->elf, hook->name);
 	return range && range->protection & PROT_EXEC && (!own || own == hook->real);
 }
@@ -96,7 +96,7 @@ static int is_own_stub(const struct pass *pass, const struct ml_relocation *relo
 /* Writable though it should be read-only by now: the loader is still relocating, or the program wants it so. */
 static int is_unsettled(const struct pass *pass, unsigned long slot)
 {
-	const struct ml_hook_range *range = ml_hook_maps_find(pass->maps, slot);
+	const struct ml_own_mapping *range = ml_mappings_find(pass->maps, slot);
 
 	return !pass->entry->is_settled && slot >= pass->module->relro_low && (slot | 0xfff) < pass->module->relro_high &&
 	       range && range->protection & PROT_WRITE;
@@ -139,7 +139,7 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 	unsigned long value;
 
 	if (number == ML_HOOKS || !hook->real || relocation->addend || (hook->family == ML_HOOK_REGIONS && !has_regions) ||
-	    relocation->address % sizeof(value) || !ml_hook_maps_can_read(pass->maps, relocation->address, sizeof(value)))
+	    relocation->address % sizeof(value) || !ml_mappings_can_read(pass->maps, relocation->address, sizeof(value)))
 		return;
 	value = __atomic_load_n((unsigned long *)relocation->address, __ATOMIC_RELAXED);
 	if (value == hook->entry)
@@ -152,7 +152,7 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 
 static int holds(const struct pass *pass, const struct ml_hook_slot *slot, unsigned long value)
 {
-	return ml_hook_maps_can_read(pass->maps, slot->address, sizeof(value)) &&
+	return ml_mappings_can_read(pass->maps, slot->address, sizeof(value)) &&
 	       __atomic_load_n((unsigned long *)slot->address, __ATOMIC_RELAXED) == value;
 }
 
@@ -248,7 +248,7 @@ static void scan(struct pass *pass)
 		ml_hook_scan_module(&pass->elf);
 }
 
-static void visit_module(void *context, const struct ml_hook_maps *maps, const struct ml_module *module)
+static void visit_module(void *context, const struct ml_mappings *maps, const struct ml_module *module)
 {
 	struct pass *pass = context;
 

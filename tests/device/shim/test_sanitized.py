@@ -13,7 +13,7 @@ import pytest
 from tests.support.gcc import DEVICE, gcc, run_sanitized, sanitized
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
-READER = ("hooks/maps", "hooks/elf", "hooks/relocations", "freestanding/bytes")
+READER = ("freestanding/mappings", "hooks/elf", "hooks/relocations", "freestanding/bytes")
 LIBRARY = HERE / "slot_library.c"
 
 

@@ -25,12 +25,12 @@ static void count(void *context, const struct ml_relocation *relocation)
 	n_malloc += name && ml_is_same_text(name, "malloc");
 }
 
-static int open_elf(struct ml_elf *elf, const struct ml_hook_maps *maps)
+static int open_elf(struct ml_elf *elf, const struct ml_mappings *maps)
 {
 	return ml_elf_open(elf, maps, (unsigned long)image.base, (unsigned long)image.base + image.dynamic);
 }
 
-static int read_it(const struct ml_hook_maps *maps)
+static int read_it(const struct ml_mappings *maps)
 {
 	static const char *const names[] = { "malloc", "leak_here", "" };
 	struct ml_elf elf;
@@ -71,7 +71,7 @@ static void disturb(unsigned *seed, unsigned char *original)
 }
 
 /* The sanitizer's own memory can be read, but not by what it watches. */
-static void keep_image(struct ml_hook_maps *maps)
+static void keep_image(struct ml_mappings *maps)
 {
 	unsigned long low = (unsigned long)image.base;
 	size_t kept = 0;
@@ -84,13 +84,13 @@ static void keep_image(struct ml_hook_maps *maps)
 
 int main(int argc, char **argv)
 {
-	struct ml_hook_maps maps = { NULL, 0 };
+	struct ml_mappings maps = { NULL, 0 };
 	unsigned seed = 1;
 	unsigned char *original;
 	struct ml_elf elf;
 
 	image = load(argv[1]);
-	if (ml_hook_maps_read(&maps))
+	if (ml_mappings_read(&maps))
 		return 1;
 	keep_image(&maps);
 	if (read_it(&maps) || n_malloc != 1 || n_slots < 1 ||
@@ -103,7 +103,7 @@ int main(int argc, char **argv)
 		disturb(&seed, original);
 		read_it(&maps);
 	}
-	ml_hook_maps_drop(&maps);
+	ml_mappings_drop(&maps);
 	free(original);
 	return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/hooks/maps.h"
+#include "preload/freestanding/mappings.h"
 
 #include <sys/mman.h>
 
@@ -21,9 +21,9 @@ static const char *skip_field(const char *text, const char *end)
 }
 
 /* low-high perms offset device inode path; `line` ends with a zero after `end`. */
-static struct ml_hook_line parse(char *line, const char *end)
+static struct ml_own_mapping_line parse(char *line, const char *end)
 {
-	struct ml_hook_line parsed = { .path = "" };
+	struct ml_own_mapping_line parsed = { .path = "" };
 	const char *text = line;
 
 	parsed.range.low = (unsigned long)ml_parse_hex(&text, end);
@@ -46,14 +46,14 @@ static struct ml_hook_line parse(char *line, const char *end)
 struct lines {
 	char line[LINE_BYTES];
 	size_t length;
-	long (*visit)(void *context, const struct ml_hook_line *line);
+	long (*visit)(void *context, const struct ml_own_mapping_line *line);
 	void *context;
 };
 
 static long take(struct lines *lines, const char *text, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++) {
-		struct ml_hook_line parsed;
+		struct ml_own_mapping_line parsed;
 		long result;
 
 		if (text[i] != '\n') {
@@ -71,7 +71,7 @@ static long take(struct lines *lines, const char *text, size_t bytes)
 	return 0;
 }
 
-long ml_hook_maps_each(long (*visit)(void *context, const struct ml_hook_line *line), void *context)
+long ml_mappings_each(long (*visit)(void *context, const struct ml_own_mapping_line *line), void *context)
 {
 	struct lines lines = { .visit = visit, .context = context };
 	char text[TEXT_BYTES];
@@ -85,9 +85,9 @@ long ml_hook_maps_each(long (*visit)(void *context, const struct ml_hook_line *l
 	return result ? result : n < 0 ? n : 0;
 }
 
-static long add_range(void *context, const struct ml_hook_line *line)
+static long add_range(void *context, const struct ml_own_mapping_line *line)
 {
-	struct ml_hook_maps *maps = context;
+	struct ml_mappings *maps = context;
 
 	if (maps->n == RANGES_MAX)
 		return -E2BIG;
@@ -95,9 +95,9 @@ static long add_range(void *context, const struct ml_hook_line *line)
 	return 0;
 }
 
-int ml_hook_maps_read(struct ml_hook_maps *maps)
+int ml_mappings_read(struct ml_mappings *maps)
 {
-	long memory = ML_MMAP(0, RANGES_MAX * sizeof(struct ml_hook_range), PROT_READ | PROT_WRITE,
+	long memory = ML_MMAP(0, RANGES_MAX * sizeof(struct ml_own_mapping), PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	long result;
 
@@ -105,22 +105,22 @@ int ml_hook_maps_read(struct ml_hook_maps *maps)
 	maps->ranges = NULL;
 	if (ml_is_error(memory))
 		return (int)memory;
-	maps->ranges = (struct ml_hook_range *)memory;
-	result = ml_hook_maps_each(add_range, maps);
+	maps->ranges = (struct ml_own_mapping *)memory;
+	result = ml_mappings_each(add_range, maps);
 	if (result)
-		ml_hook_maps_drop(maps);
+		ml_mappings_drop(maps);
 	return (int)result;
 }
 
-void ml_hook_maps_drop(struct ml_hook_maps *maps)
+void ml_mappings_drop(struct ml_mappings *maps)
 {
 	if (maps->ranges)
-		ML_SYSCALL2(munmap, maps->ranges, RANGES_MAX * sizeof(struct ml_hook_range));
+		ML_SYSCALL2(munmap, maps->ranges, RANGES_MAX * sizeof(struct ml_own_mapping));
 	maps->ranges = NULL;
 	maps->n = 0;
 }
 
-const struct ml_hook_range *ml_hook_maps_find(const struct ml_hook_maps *maps, unsigned long address)
+const struct ml_own_mapping *ml_mappings_find(const struct ml_mappings *maps, unsigned long address)
 {
 	size_t low = 0, high = maps->n;
 
@@ -135,9 +135,9 @@ const struct ml_hook_range *ml_hook_maps_find(const struct ml_hook_maps *maps, u
 	return low < maps->n && maps->ranges[low].low <= address ? &maps->ranges[low] : NULL;
 }
 
-int ml_hook_maps_can_read(const struct ml_hook_maps *maps, unsigned long address, size_t bytes)
+int ml_mappings_can_read(const struct ml_mappings *maps, unsigned long address, size_t bytes)
 {
-	const struct ml_hook_range *range = ml_hook_maps_find(maps, address), *end = maps->ranges + maps->n;
+	const struct ml_own_mapping *range = ml_mappings_find(maps, address), *end = maps->ranges + maps->n;
 	unsigned long last;
 
 	if (!bytes)
