@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads records from the rings. Everything there is checked: the target may be broken or hostile. */
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,6 +235,25 @@ void ml_preload_target_watch_maps(struct ml_preload_target *target)
 
 /* ---- modules ------------------------------------------------------------------------------------------ */
 
+/* Names the system calls that the shim leaves out since the process went into a sandbox. */
+static void log_sandbox(struct ml_preload_target *target)
+{
+	static const char *const names[] = {
+#define NAME(name) " " #name,
+		ML_OWN_CALLS_EACH(NAME)
+	};
+	ml_u64 forbidden = __atomic_load_n(&target->view.segment->forbidden_calls, __ATOMIC_RELAXED);
+	char text[512] = "";
+
+	if (!forbidden || target->is_sandbox_logged)
+		return;
+	target->is_sandbox_logged = true;
+	for (size_t i = 0, length = 0; i < ML_OWN_CALLS; i++)
+		if (forbidden >> i & 1)
+			length += (size_t)snprintf(text + length, sizeof(text) - length, "%s", names[i]);
+	ml_blocks_log("pid %u went into a sandbox (seccomp), where the shim makes no use of%s", target->pid, text);
+}
+
 int ml_preload_hooked_write(struct ml_preload_target *target)
 {
 	struct ml_segment *segment = target->view.segment;
@@ -253,6 +273,7 @@ int ml_preload_hooked_write(struct ml_preload_target *target)
 		if (ml_blocks_write(ML_BLOCK_HOOKED, rows, count * sizeof(rows[0])))
 			return -1;
 	}
+	log_sandbox(target);
 	if (segment->n_hooked_lost && !target->is_hooked_lost_reported) {
 		target->is_hooked_lost_reported = true;
 		ml_blocks_gap(ML_GAP_PROGRAMS_UNKNOWN, "pid %u loads too many modules: the state of some is not reported",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A recorded process stays recorded across exec: the session's variables, removed from its environment at the start,
- * are passed to the new program. Children exec under a pid of their own and do not get them.
+ * are passed to the new program, unless its sandbox forbids what the shim would do there. Children exec under a pid of their own and do not get them.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,26 +34,34 @@ static void count_leaving(int is_own_process, ml_u32 change)
 		__atomic_fetch_add(&ml_view_in_force()->segment->n_leaving, change, __ATOMIC_SEQ_CST);
 }
 
+/* Whether the environment of the next program is another one than the program passes. */
+static int changes(int is_own_process, char *const *environment, char **changed, char *preload, size_t preload_bytes)
+{
+	if (ml_sandbox_forbidden())
+		return ml_connect_reduce_environment(environment, changed, preload, preload_bytes);
+	return is_own_process && ml_connect_extend_environment(environment, changed, preload, preload_bytes);
+}
+
 /*
  * The environment is extended by the session's variables. Everything is on the stack: the caller may be a signal handler
  * or a child of vfork().
  */
-#define EXEC(name, type)                                                                                              \
-	EXPORT int name(type program, char *const *arguments, char *const *environment)                               \
-	{                                                                                                             \
-		char *extended[count_strings(environment) + 3];                                                       \
-		char preload[ML_CONNECT_PRELOAD_MAX];                                                                 \
-		int is_own_process, result;                                                                           \
-                                                                                                                      \
-		if (!ml_originals_ready() || !ml_original.name)                                                       \
-			return ml_fail(ENOSYS);                                                                       \
-		is_own_process = ml_recorder_is_own_process();                                                        \
-		if (is_own_process && ml_connect_extend_environment(environment, extended, preload, sizeof(preload))) \
-			environment = extended;                                                                       \
-		count_leaving(is_own_process, 1);                                                                     \
-		result = ml_original.name(program, arguments, environment);                                           \
-		count_leaving(is_own_process, -1u);                                                                   \
-		return result;                                                                                        \
+#define EXEC(name, type)                                                                      \
+	EXPORT int name(type program, char *const *arguments, char *const *environment)       \
+	{                                                                                     \
+		char *extended[count_strings(environment) + 3];                               \
+		char preload[ML_CONNECT_PRELOAD_MAX];                                         \
+		int is_own_process, result;                                                   \
+                                                                                              \
+		if (!ml_originals_ready() || !ml_original.name)                               \
+			return ml_fail(ENOSYS);                                               \
+		is_own_process = ml_recorder_is_own_process();                                \
+		if (changes(is_own_process, environment, extended, preload, sizeof(preload))) \
+			environment = extended;                                               \
+		count_leaving(is_own_process, 1);                                             \
+		result = ml_original.name(program, arguments, environment);                   \
+		count_leaving(is_own_process, -1u);                                           \
+		return result;                                                                \
 	}
 
 EXEC(execve, const char *)

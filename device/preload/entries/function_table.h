@@ -37,3 +37,10 @@
 	X(mmap64, void *, (void *, size_t, int, int, int, long)) \
 	X(munmap, int, (void *, size_t))                         \
 	X(mremap, void *, (void *, size_t, size_t, int, ...))
+
+/* Calls by which a program would harm itself if it did not know of the shim: sandbox.c. */
+#define ML_SANDBOX_FUNCTIONS(X)                                                          \
+	X(prctl, int, (int, unsigned long, unsigned long, unsigned long, unsigned long)) \
+	X(syscall, long, (long, long, long, long, long, long, long))
+
+#define ML_SELF_FUNCTIONS(X) ML_SANDBOX_FUNCTIONS(X)

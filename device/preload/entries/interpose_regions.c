@@ -28,12 +28,6 @@ ML_ENTRY6(mmap, ml_handle_mmap);
 ML_ENTRY6(mmap64, ml_handle_mmap64);
 ML_ENTRY6(mremap, ml_handle_mremap);
 
-/* The kernel's result as a libc returns it. */
-static long from_kernel(long result)
-{
-	return ml_is_error(result) ? ml_fail((int)-result) : result;
-}
-
 static unsigned long map(enum ml_function function, void *address, size_t size, int protection, int flags, int fd, long offset,
 			 const struct ml_registers *registers)
 {
@@ -45,7 +39,7 @@ static unsigned long map(enum ml_function function, void *address, size_t size, 
 	if (original)
 		call.address = (unsigned long)original(address, size, protection, flags, fd, offset);
 	else
-		call.address = (unsigned long)from_kernel(ML_SYSCALL6(mmap, address, size, protection, flags, fd, offset));
+		call.address = (unsigned long)ml_from_kernel(ML_SYSCALL6(mmap, address, size, protection, flags, fd, offset));
 	if (is_taken && call.address != MAP_FAILED)
 		ml_regions_mapped(&call);
 	return call.address;
@@ -78,7 +72,7 @@ HANDLER unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, 
 	if (ml_original.mremap)
 		call.address = (unsigned long)ml_original.mremap(old, old_size, size, flags, new);
 	else
-		call.address = (unsigned long)from_kernel(ML_SYSCALL6(mremap, old, old_size, size, flags, new, 0));
+		call.address = (unsigned long)ml_from_kernel(ML_SYSCALL6(mremap, old, old_size, size, flags, new, 0));
 	if (!is_taken || call.address == MAP_FAILED)
 		return call.address;
 	/* An old size of 0 maps shared memory a second time. */
@@ -92,8 +86,8 @@ EXPORT int munmap(void *address, size_t size)
 {
 	int is_taken = ml_originals_ready() && ml_regions_take((ml_u64)(unsigned long)__builtin_return_address(0));
 	ml_u64 before_ns = is_taken ? ml_clock_exact_ns() : 0;
-	int result =
-		ml_original.munmap ? ml_original.munmap(address, size) : (int)from_kernel(ML_SYSCALL2(munmap, address, size));
+	int result = ml_original.munmap ? ml_original.munmap(address, size) :
+					  (int)ml_from_kernel(ML_SYSCALL2(munmap, address, size));
 
 	if (is_taken && !result)
 		ml_regions_unmapped((unsigned long)address, size, before_ns);

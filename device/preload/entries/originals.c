@@ -93,6 +93,11 @@ int ml_fail(int error)
 	return -1;
 }
 
+long ml_from_kernel(long result)
+{
+	return ml_is_error(result) ? ml_fail((int)-result) : result;
+}
+
 static void look_up(void)
 {
 	static const struct {
@@ -100,7 +105,7 @@ static void look_up(void)
 		size_t offset;
 	} names[] = {
 #define NAME(function, result, parameters) { #function, offsetof(struct ml_originals, function) },
-		ML_ALLOCATOR_FUNCTIONS(NAME) ML_EXEC_FUNCTIONS(NAME) ML_REGION_FUNCTIONS(NAME)
+		ML_ALLOCATOR_FUNCTIONS(NAME) ML_EXEC_FUNCTIONS(NAME) ML_REGION_FUNCTIONS(NAME) ML_SELF_FUNCTIONS(NAME)
 #undef NAME
 	};
 	void *next = (void *)(__system_property_get && sizeof(long) == 4 ? -2L : -1L);

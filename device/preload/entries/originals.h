@@ -12,6 +12,7 @@ struct ml_originals {
 	ML_ALLOCATOR_FUNCTIONS(FIELD)
 	ML_EXEC_FUNCTIONS(FIELD)
 	ML_REGION_FUNCTIONS(FIELD)
+	ML_SELF_FUNCTIONS(FIELD)
 #undef FIELD
 };
 
@@ -31,6 +32,9 @@ void ml_originals_adopt(void);
 
 /* Sets the target's errno and returns -1, as a libc does. */
 int ml_fail(int error);
+
+/* The kernel's result as a libc returns it. */
+long ml_from_kernel(long result);
 
 /* Zeroed memory that is never reclaimed, 64 KiB in all. NULL if used up. */
 void *ml_arena_alloc(size_t alignment, size_t size);

@@ -10,10 +10,11 @@
 #include <asm/unistd.h>
 
 #include "wire.h"
+#include "preload/freestanding/sandbox.h"
 
 #if defined(__x86_64__)
 
-static inline long ml_syscall(long n, long a, long b, long c, long d, long e, long f)
+static inline long ml_kernel_call(long n, long a, long b, long c, long d, long e, long f)
 {
 	long result;
 	register long r10 __asm__("r10") = d;
@@ -38,7 +39,7 @@ static inline unsigned long ml_thread_pointer(void)
 
 #elif defined(__aarch64__)
 
-static inline long ml_syscall(long n, long a, long b, long c, long d, long e, long f)
+static inline long ml_kernel_call(long n, long a, long b, long c, long d, long e, long f)
 {
 	register long x8 __asm__("x8") = n;
 	register long x0 __asm__("x0") = a;
@@ -62,7 +63,7 @@ static inline unsigned long ml_thread_pointer(void)
 
 #elif defined(__arm__)
 
-static inline long ml_syscall(long n, long a, long b, long c, long d, long e, long f)
+static inline long ml_kernel_call(long n, long a, long b, long c, long d, long e, long f)
 {
 	register long r0 __asm__("r0") = a;
 	register long r1 __asm__("r1") = b;
@@ -90,6 +91,12 @@ static inline unsigned long ml_thread_pointer(void)
 #else
 #error "an architecture without system calls here"
 #endif
+
+/* The system call, unless the program forbade it to itself: sandbox.h. */
+static inline long ml_syscall(long n, long a, long b, long c, long d, long e, long f)
+{
+	return ml_sandbox_forbids(n) ? ml_sandbox_result(n) : ml_kernel_call(n, a, b, c, d, e, f);
+}
 
 #define ML_SYSCALL0(name) ml_syscall(__NR_##name, 0, 0, 0, 0, 0, 0)
 #define ML_SYSCALL1(name, a) ml_syscall(__NR_##name, (long)(a), 0, 0, 0, 0, 0)

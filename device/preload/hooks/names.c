@@ -21,6 +21,7 @@ ML_ALLOCATOR_FUNCTIONS(DECLARE)
 ML_EXEC_FUNCTIONS(DECLARE)
 EXEC_FORMS(DECLARE)
 ML_REGION_FUNCTIONS(DECLARE)
+ML_SELF_FUNCTIONS(DECLARE)
 
 #define ADDRESS(function) (unsigned long)(function)
 #define AT(variable) (unsigned long *)(void *)&(variable)
@@ -28,11 +29,12 @@ ML_REGION_FUNCTIONS(DECLARE)
 #define ALLOCATOR(function, ...) ORIGINAL(function, ML_HOOK_ALLOCATOR)
 #define EXEC(function, ...) ORIGINAL(function, ML_HOOK_EXEC)
 #define REGIONS(function, ...) ORIGINAL(function, ML_HOOK_REGIONS)
+#define SELF(function, ...) ORIGINAL(function, ML_HOOK_SELF)
 #define FORM(function) { #function, ADDRESS(function), NULL, ML_HOOK_EXEC, 0 },
 #define LOADER(name, function, ...) { name, ADDRESS(ml_hook_##function), AT(ml_loader_original.function), ML_HOOK_LOADER, 0 },
 
-struct ml_hook ml_hooks[ML_HOOKS] = { ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_FUNCTIONS(EXEC) EXEC_FORMS(FORM)
-					      ML_LOADER_FUNCTIONS(LOADER) ML_REGION_FUNCTIONS(REGIONS) };
+struct ml_hook ml_hooks[ML_HOOKS] = { ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_FUNCTIONS(EXEC) EXEC_FORMS(
+	FORM) ML_LOADER_FUNCTIONS(LOADER) ML_REGION_FUNCTIONS(REGIONS) ML_SELF_FUNCTIONS(SELF) };
 
 enum ml_libc ml_hook_libc;
 

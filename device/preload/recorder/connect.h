@@ -54,3 +54,6 @@ void ml_connect_clean_environment(char **environment);
  * memory for one of them. Returns 0 if they were never removed.
  */
 int ml_connect_extend_environment(char *const *environment, char **extended, char *preload, size_t preload_bytes);
+
+/* … without ours, for a program that must not join. Returns 0 if there are none. */
+int ml_connect_reduce_environment(char *const *environment, char **reduced, char *preload, size_t preload_bytes);

@@ -255,3 +255,33 @@ int ml_connect_extend_environment(char *const *environment, char **extended, cha
 	extended[n] = NULL;
 	return 1;
 }
+
+int ml_connect_reduce_environment(char *const *environment, char **reduced, char *preload, size_t preload_bytes)
+{
+	char *users = NULL;
+	int is_ours = ml_connect_session.is_of_file;
+	size_t n = 0, bytes;
+
+	for (; environment && *environment; environment++) {
+		if (ml_starts_with(*environment, PRELOAD))
+			users = *environment;
+		else if (ml_starts_with(*environment, ML_CONNECT_VARIABLE))
+			is_ours = 1;
+		else
+			reduced[n++] = *environment;
+	}
+	if (users && is_ours) {
+		users += sizeof(PRELOAD) - 1;
+		users += first_entry(users);
+		bytes = ml_length(users); /* with its zero, without the colon */
+		if (bytes > 1 && sizeof(PRELOAD) + bytes <= preload_bytes) {
+			ml_copy(preload, PRELOAD, sizeof(PRELOAD) - 1);
+			ml_copy(preload + sizeof(PRELOAD) - 1, users + 1, bytes);
+			reduced[n++] = preload;
+		}
+	} else if (users) {
+		reduced[n++] = users;
+	}
+	reduced[n] = NULL;
+	return is_ours;
+}

@@ -22,6 +22,7 @@ static int *word;
 static void clear_in_child(void)
 {
 	__atomic_store_n(word, 0, __ATOMIC_RELAXED);
+	*ml_sandbox.own_pid = 0;
 }
 
 /* No library is passed: the shim is never unloaded. */
@@ -39,8 +40,10 @@ int *ml_forks_watched_word(void)
 	if (ml_is_error(page))
 		return NULL;
 	word = (int *)page;
+	ml_sandbox.own_pid = (ml_u32 *)page + 1;
 	if (!ML_SYSCALL3(madvise, page, WORD_BYTES, MADV_WIPEONFORK) || register_handler())
 		return word;
+	ml_sandbox.own_pid = NULL;
 	ML_SYSCALL2(munmap, page, WORD_BYTES);
 	return NULL;
 }

@@ -15,6 +15,6 @@
 
 /*
  * A word that fork() sets to 0 in the child; a child of vfork() shares it with its parent. NULL if neither kernel nor
- * libc can do that. Before Linux 4.14 libc does it, and a child made by clone() itself is mistaken for its parent.
+ * libc can do that. The word behind it, likewise, is ml_sandbox.own_pid. Before Linux 4.14 libc does it, and a child made by clone() itself is mistaken for its parent.
  */
 int *ml_forks_watched_word(void);

@@ -18,6 +18,7 @@
 #include "preload/segment/pair_table.h"
 #include "preload/segment/peak_state.h"
 #include "preload/freestanding/atomics.h"
+#include "preload/freestanding/sandbox.h"
 
 #define ML_SEGMENT_NAME "memleak" /* of the memfd, in /proc/PID/maps */
 
@@ -309,6 +310,7 @@ struct ml_segment {
 	ml_u64 agent_alive_ns; /* updated by the agent; 0 = never */
 	ml_u32 n_hooked; /* complete rows of struct ml_hooked */
 	ml_u32 n_hooked_lost; /* rows without room */
+	ml_u64 forbidden_calls; /* bits of enum ml_own_call, by the process's sandbox */
 	ml_u32 n_children; /* forked children that called the allocator and are not followed */
 	struct ml_peak_state peak;
 };

@@ -51,7 +51,8 @@ def build(folder: Path, *target: str) -> None:
     compiler = [sys.executable, "-m", "ziglang", "cc", *target]
     flags = ["-O2", KEPT, "-mno-omit-leaf-frame-pointer", "-fno-optimize-sibling-calls", "-ffreestanding"]
     flags += ["-fno-sanitize=all", "-I", str(DEVICE), "-I", str(DEVICE / "preload")]
-    sources = [PROGRAMS / "parts" / "frame_chain.c", DEVICE / "preload" / "stacks" / "frame_chain.c"]
+    shim = (DEVICE / "preload" / name for name in ("stacks/frame_chain.c", "freestanding/sandbox.c"))
+    sources = [PROGRAMS / "parts" / "frame_chain.c", *shim]
     objects = []
     for number, source in enumerate(sources):
         objects.append(folder / f"{number}.o")

@@ -13,7 +13,8 @@ import pytest
 from tests.support.gcc import DEVICE, gcc, run_sanitized, sanitized
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
-READER = ("freestanding/mappings", "hooks/elf", "hooks/relocations", "freestanding/bytes")
+CALLS = "freestanding/sandbox"  # which every system call asks
+READER = ("freestanding/mappings", "hooks/elf", "hooks/relocations", "freestanding/bytes", CALLS)
 LIBRARY = HERE / "slot_library.c"
 
 
@@ -61,8 +62,8 @@ def test_what_lies_is_read_to_an_end(reader: Path, tmp_path: Path, form: str) ->
 
 
 HOOK = (*READER, "hooks/modules", "hooks/pages", "hooks/books", "hooks/plt_hook")
-SEGMENT = tuple(f"segment/{name}" for name in ("segment", "shadow", "table", "keys", "ring", "thread"))
-RULES = ("stacks/frame_resolve", "stacks/code_lines", "freestanding/bytes")
+SEGMENT = (CALLS, *(f"segment/{name}" for name in ("segment", "shadow", "table", "keys", "ring", "thread")))
+RULES = ("stacks/frame_resolve", "stacks/code_lines", "freestanding/bytes", CALLS)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,46 @@ static int sandboxed(void)
 	return 0;
 }
 
+static void *keep_some(void *unused)
+{
+	keep(8);
+	return unused;
+}
+
+/* Kills for what a debugger does, and for opening a file to write, as services forbid it; for all threads, by libseccomp's way. */
+static int forbids_some(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 5, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 4, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 2),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_WRONLY | O_RDWR, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+	pthread_t thread;
+
+	keep(8);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program))
+		return fail("seccomp");
+	if (pthread_create(&thread, NULL, keep_some, NULL) || pthread_join(thread, NULL))
+		return fail("pthread_create");
+	keep(8);
+	return 0;
+}
+
+static int execs_sandboxed(void)
+{
+	if (forbids_some())
+		return 1;
+	execl("/proc/self/exe", "odd_programs", "plain", NULL);
+	return fail("execl");
+}
+
 static int no_descriptors(void)
 {
 	struct rlimit limit = { 3, 3 };

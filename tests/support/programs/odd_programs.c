@@ -337,6 +337,8 @@ static const struct {
 	{ "other_user", other_user },
 	{ "undumpable", undumpable },
 	{ "sandboxed", sandboxed },
+	{ "forbids_some", forbids_some },
+	{ "execs_sandboxed", execs_sandboxed },
 	{ "no_descriptors", no_descriptors },
 	{ "closes_all", closes_all },
 	{ "closes_streams", closes_streams },
