@@ -8,6 +8,7 @@
 
 #include "preload/freestanding/syscalls.h"
 #include "preload/recorder/connect.h"
+#include "preload/entries/limits.h"
 #include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"
 
@@ -58,6 +59,7 @@ static int changes(int is_own_process, char *const *environment, char **changed,
 		is_own_process = ml_recorder_is_own_process();                                \
 		if (changes(is_own_process, environment, extended, preload, sizeof(preload))) \
 			environment = extended;                                               \
+		ml_limits_restore();                                                          \
 		count_leaving(is_own_process, 1);                                             \
 		result = ml_original.name(program, arguments, environment);                   \
 		count_leaving(is_own_process, -1u);                                           \

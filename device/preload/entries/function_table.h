@@ -38,9 +38,22 @@
 	X(munmap, int, (void *, size_t))                         \
 	X(mremap, void *, (void *, size_t, size_t, int, ...))
 
-/* Calls by which a program would harm itself if it did not know of the shim: sandbox.c. */
+/* Calls by which a program would harm itself if it did not know of the shim: sandbox.c, limits.c. */
 #define ML_SANDBOX_FUNCTIONS(X)                                                          \
 	X(prctl, int, (int, unsigned long, unsigned long, unsigned long, unsigned long)) \
 	X(syscall, long, (long, long, long, long, long, long, long))
 
-#define ML_SELF_FUNCTIONS(X) ML_SANDBOX_FUNCTIONS(X)
+#if __SIZEOF_LONG__ == 8 /* with 32 bits the segment is small, and struct rlimit has two forms */
+struct rlimit;
+#define ML_LIMIT_FUNCTIONS(X)                                               \
+	X(mlockall, int, (int))                                             \
+	X(getrlimit, int, (int, struct rlimit *))                           \
+	X(getrlimit64, int, (int, struct rlimit *))                         \
+	X(setrlimit, int, (int, const struct rlimit *))                     \
+	X(setrlimit64, int, (int, const struct rlimit *))                   \
+	X(prlimit, int, (int, int, const struct rlimit *, struct rlimit *)) \
+	X(prlimit64, int, (int, int, const struct rlimit *, struct rlimit *))
+#else
+#define ML_LIMIT_FUNCTIONS(X)
+#endif
+#define ML_SELF_FUNCTIONS(X) ML_SANDBOX_FUNCTIONS(X) ML_LIMIT_FUNCTIONS(X)

@@ -10,7 +10,7 @@ enum ml_hook_family {
 	ML_HOOK_EXEC, /* exec, to notice that the process becomes another program */
 	ML_HOOK_LOADER,  /* to notice modules that come and go */
 	ML_HOOK_REGIONS, /* the mmap family, with --mmap */
-	ML_HOOK_SELF,    /* what would harm the process if the shim did not see it: entries/sandbox.c */
+	ML_HOOK_SELF,    /* what would harm the process if the shim did not see it: entries/sandbox.c, limits.c */
 	ML_HOOK_PAIRS,   /* functions of --pairs: pairs.h */
 };
 
@@ -32,7 +32,7 @@ enum ml_libc {
 /* The process's libc, once modules were scanned. */
 extern enum ml_libc ml_hook_libc __attribute__((visibility("hidden")));
 
-#define ML_HOOKS_OWN 38u
+#define ML_HOOKS_OWN 45u
 #define ML_HOOKS (ML_HOOKS_OWN + ML_PAIR_NAMES)
 
 /* Those of --pairs come last. */

@@ -13,7 +13,7 @@ PARTS = Path(__file__).resolve().parents[1] / "programs" / "parts"
 NAMED = re.compile(r"X\((\w+)\)")
 # Named by other names, or made before a program can have a sandbox of its own.
 AT_THE_START = {"mmap", "mmap2", "ftruncate", "ftruncate64", "geteuid", "geteuid32"}
-OF_THE_PROGRAM = {"prctl", "seccomp", "mremap", "write"}  # forwarded, or allowed in strict mode
+OF_THE_PROGRAM = {"prctl", "seccomp", "mlockall", "mremap", "write"}  # forwarded, or allowed in strict mode
 
 
 def test_filters_are_read_as_the_kernel_reads_them(tmp_path: Path) -> None:

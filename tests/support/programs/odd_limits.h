@@ -137,6 +137,51 @@ static int little_room(void)
 	return 0;
 }
 
+/* Much less than the segment takes. */
+static int small_room(void)
+{
+	struct rlimit limit = { 512 << 20, 512 << 20 }, found;
+
+	keep(12);
+	if (setrlimit(RLIMIT_AS, &limit) || getrlimit(RLIMIT_AS, &found) || found.rlim_cur != limit.rlim_cur)
+		return fail("setrlimit");
+	for (int megabytes = 64; megabytes <= 1024; megabytes *= 16) {
+		void *block = malloc((size_t)megabytes << 20);
+
+		if (!block == (megabytes == 64))
+			return fail("malloc");
+		free(block);
+	}
+	keep(12);
+	return 0;
+}
+
+/* A line of /proc/self/status in kB. */
+static long own_status(const char *name)
+{
+	char line[256];
+	long found = -1;
+	FILE *status = fopen("/proc/self/status", "r");
+
+	while (status && found < 0 && fgets(line, sizeof(line), status))
+		if (!strncmp(line, name, strlen(name)))
+			found = atol(line + strlen(name));
+	if (status)
+		fclose(status);
+	return found;
+}
+
+static int locks_all(void)
+{
+	keep(12);
+	if (mlockall(MCL_CURRENT | MCL_FUTURE))
+		return fail("mlockall");
+	keep(12);
+	if (own_status("VmLck:") > 64 << 10 || own_status("VmLck:") < 1 << 10)
+		return fail("another amount is locked");
+	return 0;
+}
+
 static int locks_future(void)
 {
 	if (mlockall(MCL_FUTURE))

@@ -339,6 +339,8 @@ static const struct {
 	{ "sandboxed", sandboxed },
 	{ "forbids_some", forbids_some },
 	{ "execs_sandboxed", execs_sandboxed },
+	{ "small_room", small_room },
+	{ "locks_all", locks_all },
 	{ "no_descriptors", no_descriptors },
 	{ "closes_all", closes_all },
 	{ "closes_streams", closes_streams },
