@@ -68,7 +68,7 @@ static int leave(void)
 	int left = 0;
 
 	ml_recorder_turn_off();
-	if (mode == PLT)
+	if (mode != NOT_ATTACHED)
 		left = ml_plt_hook_restore();
 	if (mode == INLINE)
 		ml_pairs_end();
@@ -90,6 +90,11 @@ static void tidy(void)
 	ml_lock_release(&lock, 0);
 }
 
+static int has_regions(void)
+{
+	return (ml_view_in_force()->settings.flags & ML_SETTING_MMAP) != 0;
+}
+
 static int join(enum mode wanted)
 {
 	int result;
@@ -106,7 +111,9 @@ static int join(enum mode wanted)
 	if (wanted == PLT && ml_view_in_force()->pairs->n_rules)
 		result = ml_plt_hook_find_pairs(ml_view_in_force());
 	if (wanted == PLT && !result)
-		result = ml_plt_hook_patch(ml_view_in_force()->settings.flags & ML_SETTING_MMAP);
+		result = ml_plt_hook_patch(ML_HOOKS_OF_PLT | (has_regions() ? ML_HOOK_BIT(ML_HOOK_REGIONS) : 0));
+	if (wanted == INLINE)
+		ml_plt_hook_patch(ML_HOOKS_OF_INLINE); /* without slots, too, the allocator's code is patched */
 	if (result) {
 		leave();
 		return result;
@@ -168,7 +175,7 @@ static void attach_pairs(void)
 		return;
 	ml_hook_before_loader = tidy;
 	if (!ml_plt_hook_find_pairs(view))
-		ml_plt_hook_patch(0);
+		ml_plt_hook_patch(ML_HOOKS_OF_PLT);
 	ml_lock_release(&lock, 0);
 }
 

@@ -14,6 +14,13 @@ enum ml_hook_family {
 	ML_HOOK_PAIRS,   /* functions of --pairs: pairs.h */
 };
 
+/* Families as bits. Inline hooks take the allocator's calls; what the program does to itself comes by slots there, too. */
+#define ML_HOOK_BIT(family) (1u << (family))
+#define ML_HOOKS_OF_INLINE ML_HOOK_BIT(ML_HOOK_SELF)
+#define ML_HOOKS_OF_PLT                                                                             \
+	(ML_HOOK_BIT(ML_HOOK_ALLOCATOR) | ML_HOOK_BIT(ML_HOOK_EXEC) | ML_HOOK_BIT(ML_HOOK_LOADER) | \
+	 ML_HOOK_BIT(ML_HOOK_SELF) | ML_HOOK_BIT(ML_HOOK_PAIRS))
+
 struct ml_hook {
 	const char *name;
 	unsigned long entry;    /* ours */

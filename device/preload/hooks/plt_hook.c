@@ -20,7 +20,7 @@ static struct ml_hook_books books;
 static struct ml_lock lock; /* guards `books`; never waited for where the loader's lock may be held */
 static int is_pass_due; /* another pass is due: a thread found the lock taken */
 static int is_patching;  /* new modules are to be patched */
-static int has_regions;
+static unsigned int families; /* bits: whose names are patched */
 static const struct ml_view *listener;
 
 static int lock_or_time_out(void)
@@ -138,7 +138,7 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 	const struct ml_hook *hook = &ml_hooks[number];
 	unsigned long value;
 
-	if (number == ML_HOOKS || !hook->real || relocation->addend || (hook->family == ML_HOOK_REGIONS && !has_regions) ||
+	if (number == ML_HOOKS || !hook->real || relocation->addend || !(families & ML_HOOK_BIT(hook->family)) ||
 	    relocation->address % sizeof(value) || !ml_mappings_can_read(pass->maps, relocation->address, sizeof(value)))
 		return;
 	value = __atomic_load_n((unsigned long *)relocation->address, __ATOMIC_RELAXED);
@@ -296,14 +296,14 @@ int ml_plt_hook_find_pairs(const struct ml_view *view)
 }
 
 /* Two passes: the first may meet a module in the middle of its relocation or of a lazy binding. */
-int ml_plt_hook_patch(int with_regions)
+int ml_plt_hook_patch(unsigned int wanted)
 {
 	struct pass pass;
 	int error;
 
 	if (!lock_or_time_out())
 		return -EBUSY;
-	has_regions |= with_regions;
+	families |= wanted;
 	is_patching = 1;
 	error = run_pass(&pass, patch, 0);
 	if (!error) {
@@ -337,6 +337,7 @@ int ml_plt_hook_restore(void)
 	if (!lock_or_time_out())
 		return -EBUSY;
 	is_patching = 0;
+	families = 0;
 	listener = NULL;
 	error = run_pass(&pass, restore, 0);
 	books.n_slots = 0;

@@ -23,8 +23,8 @@ int ml_plt_hook_find_originals(void);
 /* Finds the functions of the session's --pairs for the next pass. 0 or -errno. */
 int ml_plt_hook_find_pairs(const struct ml_view *view);
 
-/* Patches all loaded modules. Returns enum ml_attach_result or -errno. */
-int ml_plt_hook_patch(int with_regions);
+/* Patches all loaded modules. wanted: bits of ML_HOOK_BIT(). Returns enum ml_attach_result or -errno. */
+int ml_plt_hook_patch(unsigned int wanted);
 
 /* Updates the books for modules that came or went. New ones came after `since_ns`. */
 void ml_plt_hook_follow(ml_u64 since_ns);

@@ -51,8 +51,10 @@ def test_the_only_thread_is_in_a_signal_handler_at_the_end(way: str) -> None:
             f"no thread of process {process.pid} could be borrowed within 2 s: the last one was in a signal handler"
         )
         assert any(remark.startswith(said) for remark in found.remarks), found.remarks
+        after = contents_of(process.pid)
+        changed = [mapping for mapping in before if after[mapping] != before[mapping]]
         # code that was patched is put back without a thread of the process; slots wait for one
-        assert (contents_of(process.pid) == before) == (way == "inline")
+        assert changed and not any(" r-xp " in mapping for mapping in changed)
         assert order(process, b"o") == b"outside\n"
         leak(process)
         again = WAYS[way](process.pid, lambda: leak(process))

@@ -89,7 +89,7 @@ static int check_alone(void)
 	char path[4096];
 
 	snprintf(path, sizeof(path), "%s0", library);
-	if (ml_plt_hook_patch(0) > 0)
+	if (ml_plt_hook_patch(ML_HOOKS_OF_PLT) > 0)
 		return 2;
 	before = n_calls;
 	call(path);
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
 	for (long i = 0; i < PLUGS; i++)
 		pthread_create(&threads[i], NULL, plug, (void *)i);
 	for (int i = 0; i < CYCLES; i++) {
-		int result = ml_plt_hook_patch(0);
+		int result = ml_plt_hook_patch(ML_HOOKS_OF_PLT);
 
 		usleep(PAUSE_US);
 		if (result < 0 || ml_plt_hook_restore())
