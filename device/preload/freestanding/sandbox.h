@@ -14,7 +14,7 @@
 #define ML_FILE_CALLS(X) X(openat) X(read) X(pread64) X(close)
 #define ML_WAIT_CALLS(X) X(ppoll) X(sched_yield) X(clock_gettime)
 /* Those of a forked child, or of a new program, that joins the session. */
-#define ML_JOINING_CALLS(X) X(getppid) X(socket) X(connect) X(getsockopt) X(sendmsg) X(memfd_create) X(fcntl)
+#define ML_JOINING_CALLS(X) X(getppid) X(socket) X(connect) X(getsockopt) X(setsockopt) X(sendmsg) X(memfd_create) X(fcntl)
 #define ML_OWN_CALLS_EACH(X) ML_PROCESS_CALLS(X) ML_MEMORY_CALLS(X) ML_FILE_CALLS(X) ML_WAIT_CALLS(X) ML_JOINING_CALLS(X)
 
 enum ml_own_call {

@@ -17,6 +17,8 @@ extern int __system_property_get(const char *name, char *value) __attribute__((w
 #define LEAST_LIVE (1u << 18)
 #define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 1ull << 29) /* leaves address space for the target */
 #define ANDROID_SHELL 2000 /* AID_SHELL of android_filesystem_config.h, under which adb's commands run */
+#define RECEIVE_TIMEOUT 20 /* SO_RCVTIMEO_OLD, whose time is two longs */
+#define PATIENCE_SECONDS 20 /* a machine may be busy; then the program goes on without the agent */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 int (*ml_connect_without_agent)(struct ml_view *view);
@@ -36,6 +38,15 @@ static long connect_socket(long fd)
 	return bytes ? ML_SYSCALL3(connect, fd, &address, bytes) : -EINVAL;
 }
 
+static long check_peer(long fd)
+{
+	struct ucred peer = { 0, 0, 0 };
+	socklen_t bytes = sizeof(peer);
+	long error = ml_syscall(__NR_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&peer, (long)&bytes, 0);
+
+	return error || may_serve(peer.uid) ? error : -EPERM;
+}
+
 /* EAGAIN means that the queue is full, so the agent exists. */
 int ml_connect_is_agent_there(void)
 {
@@ -45,26 +56,27 @@ int ml_connect_is_agent_there(void)
 	if (fd < 0)
 		return 1; /* unknown */
 	error = connect_socket(fd);
+	if (!error)
+		error = check_peer(fd); /* another user may have taken the name since */
 	ML_SYSCALL1(close, fd);
-	return error != -ECONNREFUSED;
+	return error != -ECONNREFUSED && error != -EPERM;
 }
 
 static long connect_agent(void)
 {
 	long fd = ML_SYSCALL3(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct ucred peer = { 0, 0, 0 };
-	socklen_t peer_bytes = sizeof(peer);
+	long patience[2] = { PATIENCE_SECONDS, 0 }; /* struct timeval */
 	long error;
 
 	if (fd < 0)
 		return fd;
 	error = connect_socket(fd);
 	if (!error)
-		error = ml_syscall(__NR_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&peer, (long)&peer_bytes, 0);
-	if (!error && !may_serve(peer.uid))
-		error = -EPERM;
-	if (!error)
+		error = check_peer(fd);
+	if (!error) {
+		ml_syscall(__NR_setsockopt, fd, SOL_SOCKET, RECEIVE_TIMEOUT, (long)patience, sizeof(patience), 0);
 		return fd;
+	}
 	ML_SYSCALL1(close, fd);
 	return error;
 }
