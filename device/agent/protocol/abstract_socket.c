@@ -3,13 +3,68 @@
 #include "agent/protocol/abstract_socket.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "abstract_address.h"
 
 #define QUEUE 4096 /* capped by net.core.somaxconn */
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16; the same on all our architectures */
+#endif
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+/*
+ * A stranger's message may hold the last reference to a TCP socket that lingers (SO_LINGER). Whoever drops the message waits for as
+ * long as the stranger wants, until a signal arrives (net/core/stream.c, sk_stream_wait_close()). So one arrives, again and again.
+ */
+#define IMPATIENCE_NS 5000000
+
+static void do_nothing(int number)
+{
+	(void)number;
+}
+
+/* Returns whether there is a timer, which end_impatience() ends. */
+static bool begin_impatience(timer_t *timer)
+{
+	struct sigaction action = { .sa_handler = do_nothing };
+	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2 };
+	struct itimerspec times = { { 0, IMPATIENCE_NS }, { 0, IMPATIENCE_NS } };
+
+	event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+	sigaction(SIGUSR2, &action, NULL);
+	return !timer_create(CLOCK_MONOTONIC, &event, timer) && !timer_settime(*timer, 0, &times, NULL);
+}
+
+static void end_impatience(timer_t timer, bool is_set)
+{
+	if (is_set)
+		timer_delete(timer);
+}
+
+void ml_abstract_close(int fd)
+{
+	timer_t timer;
+	bool is_set = begin_impatience(&timer);
+
+	close(fd);
+	end_impatience(timer, is_set);
+}
+
+int ml_abstract_let_descriptors_in(int connection, bool may_pass)
+{
+	int value = may_pass;
+
+	return setsockopt(connection, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
+}
 
 static int make_socket(void)
 {
@@ -19,7 +74,7 @@ static int make_socket(void)
 static int close_with(int fd, int error)
 {
 	if (fd >= 0)
-		close(fd);
+		ml_abstract_close(fd);
 	errno = error;
 	return -1;
 }
@@ -32,6 +87,8 @@ int ml_abstract_listen(const char *name)
 
 	if (!bytes)
 		return close_with(listener, ENAMETOOLONG);
+	if (listener >= 0)
+		ml_abstract_let_descriptors_in(listener, false); /* a connection inherits it, before it is accepted */
 	if (listener >= 0 && !bind(listener, (struct sockaddr *)&address, bytes) && !listen(listener, QUEUE))
 		return listener;
 	return close_with(listener, errno);
@@ -99,14 +156,17 @@ ssize_t ml_abstract_receive(int connection, void *bytes, size_t room, int *fds, 
 				  .msg_control = n ? control.bytes : NULL,
 				  .msg_controllen = n ? CMSG_LEN(n * sizeof(int)) : 0 };
 	ssize_t received;
+	timer_t timer;
+	int error;
+	bool is_set = begin_impatience(&timer);
 
 	for (size_t i = 0; i < n; i++)
 		fds[i] = -1;
 	do
 		received = recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	while (received < 0 && errno == EINTR);
-	if (received < 0 || take_descriptors(&message, fds, n))
-		return received;
-	errno = EPROTO;
-	return -1;
+	error = received < 0 ? errno : take_descriptors(&message, fds, n) ? 0 : EPROTO;
+	end_impatience(timer, is_set);
+	errno = error;
+	return error ? -1 : received;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Abstract sockets of the agent. Every user of the machine may connect to them, so nothing here waits for the other end: all sockets
- * are non-blocking, and the other end's user is known before its first byte is read.
+ * are non-blocking, messages to a listener bring no descriptors where the kernel can refuse them (Linux 6.16), and the other end's user is known before its first byte is read.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -17,6 +18,12 @@ int ml_abstract_connect(const char *name);
 
 /* Accepts a connection, and sets its other end's user and process. -1: there is none. */
 int ml_abstract_accept(int listener, struct ucred *peer);
+
+/* Whether messages may bring descriptors. -1: the kernel cannot refuse them. */
+int ml_abstract_let_descriptors_in(int connection, bool may_pass);
+
+/* close(2) of a connection, a listener or what was received, whatever is queued in it. */
+void ml_abstract_close(int fd);
 
 /* The other end. -1: errno. */
 int ml_abstract_peer(int connection, struct ucred *peer);

@@ -64,7 +64,7 @@ int ml_stdio_lend(const char *name)
 		if (connection >= 0 && peer.uid == geteuid() && !send_streams(connection))
 			return 0;
 		if (connection >= 0)
-			close(connection);
+			ml_abstract_close(connection);
 	}
 	return 1;
 }

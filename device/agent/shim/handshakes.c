@@ -17,9 +17,9 @@ static void drop(struct ml_handshakes *handshakes, size_t i)
 	struct ml_handshake *handshake = &handshakes->all[i];
 
 	if (handshake->connection >= 0)
-		close(handshake->connection);
+		ml_abstract_close(handshake->connection);
 	if (handshake->memory_fd >= 0)
-		close(handshake->memory_fd);
+		ml_abstract_close(handshake->memory_fd);
 	memmove(handshake, handshake + 1, (--handshakes->n - i) * sizeof(*handshake));
 }
 
@@ -37,7 +37,7 @@ static enum progress receive(struct ml_handshake *handshake)
 	if (n < 0)
 		return errno == EAGAIN ? WAITS : errno == EPROTO ? BROKEN : ENDED;
 	if (fd >= 0 && handshake->memory_fd >= 0) {
-		close(fd);
+		ml_abstract_close(fd);
 		return BROKEN;
 	}
 	if (fd >= 0)
@@ -142,6 +142,7 @@ static const char *invite(struct ml_handshake *handshake, const struct ml_invita
 	greeting->session_index = (*invitation->next_index)++;
 	greeting->settings = *invitation->settings;
 	greeting->pid = (ml_u32)handshake->peer.pid;
+	ml_abstract_let_descriptors_in(handshake->connection, true); /* its memory */
 	if (send(handshake->connection, greeting, sizeof(*greeting), MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(*greeting))
 		return "its shim did not take the answer";
 	handshake->is_invited = true;

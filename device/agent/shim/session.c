@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/shim/attached_target.h"
+#include "agent/protocol/abstract_socket.h"
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/nursery.h"
 #include "agent/shim/children.h"
@@ -130,7 +131,7 @@ static void join(struct session *session, const struct ml_joined *joined)
 	/* Its first maps are newer than its connection. */
 	ml_preload_processes_add(&session->processes, joined->target, &session->regions.ledger, joined->begun_ns);
 	ml_handshake_release(joined->connection);
-	close(joined->connection);
+	ml_abstract_close(joined->connection);
 }
 
 static void go_on_with_handshakes(struct session *session, bool is_any_new)
@@ -298,7 +299,7 @@ static int poll_targets(void *context)
 /* A process that asks to join while the hooks are taken out must not wait for an answer. */
 static void stop_listening(struct session *session)
 {
-	close(session->listener);
+	ml_abstract_close(session->listener);
 	session->listener = -1;
 	ml_handshakes_close(&session->handshakes);
 }

@@ -26,6 +26,9 @@ SANITIZED = ("-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
         ("ended_books", [], SANITIZED),
         # Peers of the socket, and the memory of those who joined, at random: a longer run has other seconds and seed.
         ("handshakes", ["shim/handshakes", "shim/target", "protocol/abstract_socket"], SANITIZED),
+        ("lingering", ["protocol/abstract_socket"], SANITIZED),
+        # As on a kernel before Linux 6.16, which cannot refuse descriptors.
+        ("lingering", ["protocol/abstract_socket"], (*SANITIZED, "-DSO_PASSRIGHTS=9999")),
         (
             "hostile_segment",
             [*(f"shim/{part}" for part in ("target", "drain", "rows", "peak")), "evidence/bounds", *PROCESS],
