@@ -25,7 +25,15 @@ TRACERS = ("bpf", "bpf --follow", "preload", "preload --follow", "plt", "inline"
 SHORT = {
     *(
         ("preload", name)
-        for name in ("closes_all", "coroutines", "first_thread_ends", "small_room", "locks_all", "sandboxed")
+        for name in (
+            "closes_all",
+            "coroutines",
+            "first_thread_ends",
+            "small_room",
+            "locks_all",
+            "sandboxed",
+            "forks_apart",
+        )
     ),
     *(("bpf", name) for name in ("other_user", "vforks")),
     *(("plt", name) for name in ("execs", "alarms", "is_killed", "locks_future", "forbids_some")),

@@ -91,7 +91,7 @@ static void remove_target(struct ml_preload_processes *processes, size_t i)
 {
 	struct ml_preload_target *target = processes->targets[i];
 
-	processes->n_children += target->view.segment->n_children;
+	processes->n_children += target->view.children->n;
 	ml_preload_target_destroy(target);
 	processes->targets[i] = processes->targets[--processes->n_targets];
 }
@@ -256,7 +256,7 @@ ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processe
 	ml_u64 n = processes->n_children;
 
 	for (size_t i = 0; i < processes->n_targets; i++)
-		n += processes->targets[i]->view.segment->n_children;
+		n += processes->targets[i]->view.children->n;
 	return n;
 }
 

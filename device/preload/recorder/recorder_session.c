@@ -28,6 +28,7 @@ static struct ml_view *next_views; /* not used yet */
 static ml_u32 n_next_views;
 
 static int never = ML_RECORDER_NEVER;
+static struct ml_forks_words *words;
 int *ml_recorder_state = &never;
 int ml_recorder_is_sampling;
 ml_u32 ml_recorder_leaked_session;
@@ -127,16 +128,35 @@ static int connect_next(void)
 	return 0;
 }
 
+/*
+ * In a forked child: memory of its own takes the place of its parent's segment. Without any (strict overcommit), nothing does, and a
+ * call that the fork interrupted would fault: only a signal handler that forks can interrupt one.
+ */
+static void leave_parents_segment(void)
+{
+	const struct ml_view *view = ml_view_in_force();
+	ml_u64 bytes = ml_view_unshared_bytes(view);
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+
+	if (!is_armed || ml_connect_without_agent || words->has_left)
+		return;
+	words->has_left = 1;
+	if (ml_is_error(ML_MMAP(view->segment, bytes, PROT_READ | PROT_WRITE, flags, -1)))
+		ML_MMAP(view->segment, bytes, PROT_NONE, flags, -1);
+	ML_SYSCALL3(madvise, view->segment, bytes, MADV_DONTDUMP);
+}
+
 int ml_recorder_join(void)
 {
-	int *state = ml_recorder_state == &never ? ml_forks_watched_word() : ml_recorder_state;
 	int error;
 
-	if (!state)
+	if (!words)
+		words = ml_forks_watch(leave_parents_segment);
+	if (!words)
 		return -EAGAIN;
 	error = connect_next();
-	__atomic_store_n(state, ML_RECORDER_NEVER, __ATOMIC_RELAXED);
-	__atomic_store_n(&ml_recorder_state, state, __ATOMIC_RELEASE);
+	__atomic_store_n(&words->state, ML_RECORDER_NEVER, __ATOMIC_RELAXED);
+	__atomic_store_n(&ml_recorder_state, &words->state, __ATOMIC_RELEASE);
 	return error;
 }
 
@@ -163,11 +183,12 @@ int ml_recorder_after_fork(void)
 {
 	const struct ml_view *view = ml_view_in_force();
 
+	leave_parents_segment(); /* no handler runs after clone() */
 	*ml_recorder_state = ML_RECORDER_NEVER;
-	if (!is_armed || __atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) != ML_SESSION_RUNS)
+	if (!is_armed)
 		return 0;
 	if (!(view->settings.flags & ML_SETTING_FOLLOW)) {
-		__atomic_fetch_add(&view->segment->n_children, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&view->children->n, 1, __ATOMIC_RELAXED);
 		return 0;
 	}
 	ml_maps_forget(0); /* the threads that held them are the parent's */

@@ -67,5 +67,6 @@ int ml_view_set(struct ml_view *view, void *base, const struct ml_settings *sett
 	view->rings = part(view, settings->n_threads, settings->ring_bytes);
 	view->hooked = part(view, ML_HOOKED_MAX, sizeof(*view->hooked));
 	view->pairs = part(view, 1, sizeof(*view->pairs));
+	view->children = part(view, 1, sizeof(*view->children));
 	return 0;
 }

@@ -4,7 +4,7 @@
  * a sealed memfd that the shim makes; what is in it survives the target's SIGKILL, _exit and exec.
  *
  * struct ml_segment | code maps | frame rules | owners | threads | memos | key index | keys | peaks | filter | shadow
- * chunks and rests | live table levels | rings | hooked modules
+ * chunks and rests | live table levels | rings | hooked modules | pairs | children
  *
  * Sparse: only touched pages take memory. Sizes follow from struct ml_settings alone (ml_view_set), so the agent
  * never uses an offset that the target could have written.
@@ -286,6 +286,11 @@ static inline ml_u64 ml_ticks(ml_u64 start_ns, ml_u64 timestamp_ns)
 
 /* ---- the head ---------------------------------------------------------------------------------------- */
 
+/* The last part, which the forked children of a process keep: nothing in the process relies on it. */
+struct ml_children {
+	ml_u64 n; /* forked children that called the allocator and are not followed */
+};
+
 struct ml_segment {
 	ml_u64 magic;
 	ml_u32 wire_version;
@@ -311,7 +316,6 @@ struct ml_segment {
 	ml_u32 n_hooked; /* complete rows of struct ml_hooked */
 	ml_u32 n_hooked_lost; /* rows without room */
 	ml_u64 forbidden_calls; /* bits of enum ml_own_call, by the process's sandbox */
-	ml_u32 n_children; /* forked children that called the allocator and are not followed */
 	struct ml_peak_state peak;
 };
 
@@ -369,10 +373,17 @@ struct ml_view {
 	unsigned char *rings;
 	struct ml_hooked *hooked; /* ML_HOOKED_MAX */
 	struct ml_pair_table *pairs;
+	struct ml_children *children;
 	ml_u64 bytes; /* of the segment */
 	struct ml_settings settings; /* a private copy */
 	ml_u32 session; /* number of the session in this process, from 1 */
 };
+
+/* The segment but for its last part. */
+static inline ml_u64 ml_view_unshared_bytes(const struct ml_view *view)
+{
+	return (ml_u64)((unsigned long)view->children - (unsigned long)view->segment);
+}
 
 /* The current one. */
 static inline const struct ml_code_map *ml_view_code_map(const struct ml_view *view)

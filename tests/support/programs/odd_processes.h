@@ -100,3 +100,45 @@ static int execs(void)
 	execv(words[0], words);
 	return fail("execv");
 }
+
+/* Bytes of writable memory that others write, too: those of one file, or (0) the file of the largest. */
+static unsigned long shared_bytes(unsigned long file, unsigned long *largest)
+{
+	unsigned long low, high, inode, sum = 0, most = 0;
+	char line[512], writes, shares;
+	FILE *maps = fopen("/proc/self/maps", "r");
+
+	while (maps && fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%lx-%lx %*c%c%*c%c %*x %*s %lu", &low, &high, &writes, &shares, &inode) != 5 || writes != 'w' ||
+		    shares != 's')
+			continue;
+		sum += inode == file ? high - low : 0;
+		*largest = high - low > most ? inode : *largest;
+		most = high - low > most ? high - low : most;
+	}
+	if (maps)
+		fclose(maps);
+	return sum;
+}
+
+/* Children that may give up their rights share no memory with their parent, however they are made. */
+static int forks_apart(void)
+{
+	unsigned long file = 0, unused;
+	int status;
+
+	keep(12);
+	shared_bytes(0, &file);
+	for (int by_clone = 0; by_clone < 2; by_clone++) {
+		pid_t child = by_clone ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+
+		if (!child) {
+			free(malloc(BYTES));
+			_exit(file && shared_bytes(file, &unused) > 64 << 10);
+		}
+		if (child < 0 || waitpid(child, &status, 0) != child || status)
+			return fail("a child shares memory");
+	}
+	keep(12);
+	return 0;
+}

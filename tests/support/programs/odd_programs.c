@@ -328,6 +328,7 @@ static const struct {
 	{ "vforks", vforks },
 	{ "spawns", spawns },
 	{ "fork_storm", fork_storm },
+	{ "forks_apart", forks_apart },
 	{ "forks_of_threads", forks_of_threads },
 	{ "shell", shell },
 	{ "coroutines", coroutines },
