@@ -44,10 +44,10 @@ int memleak_stop(void);
 int memleak_mark(const char *name);
 
 /*
- * Writes what is held now, each block as it was at one instant of the call, other threads going on. The file (mode
- * 0600) is written beside `path` (with ".new" appended) and renamed; what was there stays until then. What open(2),
- * write(2), fsync(2) and rename(2) can return: -EACCES, -ENOENT, -ENOSPC …; -EBUSY: another snapshot is being written; -ESRCH: nothing was recorded;
- * -EFBIG: beyond the limit of file sizes.
+ * Writes what is held now, each block as it was at one instant of the call, other threads going on. The file (mode 0600) is
+ * written beside `path`, whose name it has with a random number and ".new" appended, and renamed; what was there stays until
+ * then. What open(2), write(2), fsync(2) and rename(2) can return: -EACCES, -ENOENT, -ENOSPC …; -EBUSY: another snapshot is
+ * being written; -ESRCH: nothing was recorded; -EFBIG: beyond the limit of file sizes.
  */
 int memleak_snapshot(const char *path);
 

@@ -5,9 +5,11 @@
 #include <sys/mman.h>
 
 #include "preload/freestanding/bytes.h"
+#include "preload/freestanding/clock.h"
 #include "preload/freestanding/syscalls.h"
 
 #define SUFFIX ".new"
+#define DIGITS 16
 #define BYTES_MAX (256u << 20) /* more than the bounds of a segment allow */
 
 /* CRC-32 of ISO 3309, bit-reflected, as zlib's crc32(): four bits at a time. */
@@ -42,16 +44,29 @@ static void append(struct ml_recording *recording, const void *bytes, size_t n)
 	}
 }
 
+/* In a shared folder another user may have put something in the way of a name that can be guessed. */
+static void append_random(char *to)
+{
+	ml_u64 number = 0;
+
+	if (ML_SYSCALL3(getrandom, &number, sizeof(number), 1 /* GRND_NONBLOCK */) < 0)
+		number = ml_clock_ns(ML_CLOCK_MONOTONIC) ^ (ml_u64)(unsigned long)&number;
+	*to++ = '.';
+	for (int i = 0; i < DIGITS; i++, number >>= 4)
+		*to++ = "0123456789abcdef"[number & 15];
+	ml_copy(to, SUFFIX, sizeof(SUFFIX));
+}
+
 static int name_file(struct ml_recording *recording, const char *path)
 {
 	size_t length = ml_length(path);
 
 	if (!ml_may_write_file(BYTES_MAX))
 		return -EFBIG;
-	if (length + sizeof(SUFFIX) > sizeof(recording->path))
+	if (length + 1 + DIGITS + sizeof(SUFFIX) > sizeof(recording->path))
 		return -ENAMETOOLONG;
 	ml_copy(recording->path, path, length);
-	ml_copy(recording->path + length, SUFFIX, sizeof(SUFFIX));
+	append_random(recording->path + length);
 	return 0;
 }
 
@@ -73,7 +88,7 @@ int ml_recording_create(struct ml_recording *recording, const char *path)
 	recording->scratch = (unsigned char *)scratch;
 	recording->error = 0;
 	recording->fd =
-		ML_SYSCALL4(openat, AT_FDCWD, recording->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+		ML_SYSCALL4(openat, AT_FDCWD, recording->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (recording->fd >= 0) {
 		append(recording, &header, sizeof(header));
 		return 0;
