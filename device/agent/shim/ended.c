@@ -2,6 +2,7 @@
 #include "agent/shim/ended.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/protocol/extend.h"
@@ -22,10 +23,19 @@ static int take_live(void *context, const struct ml_live_row *row)
 
 /* ---- blocks by key ------------------------------------------------------------------------------------ */
 
+/* A target chooses its keys, but does not know the seed: it cannot make all of them meet in one place. */
+static size_t hash(const struct ml_preload_ended *ended, ml_u64 key)
+{
+	ml_u64 mixed = (key ^ ended->seed) * PHI;
+
+	mixed = (mixed ^ mixed >> 32 ^ ended->seed >> 7) * PHI;
+	return (size_t)(mixed ^ mixed >> 29);
+}
+
 /* The slot of the key, or the free slot for it. The table is never full. */
 static struct ml_held_key *find_slot(const struct ml_preload_ended *ended, ml_u64 key)
 {
-	size_t i = (size_t)(key * PHI >> 20);
+	size_t i = hash(ended, key);
 
 	while (ended->held[i & (ended->held_slots - 1)].key && ended->held[i & (ended->held_slots - 1)].key != key)
 		i++;
@@ -36,6 +46,8 @@ static bool enlarge_held(struct ml_preload_ended *ended)
 {
 	struct ml_preload_ended larger = *ended;
 
+	if (!ended->held_slots && getrandom(&larger.seed, sizeof(larger.seed), GRND_NONBLOCK) < 0)
+		larger.seed = ml_clock_ns();
 	larger.held_slots = ended->held_slots ? 2 * ended->held_slots : FIRST_SLOTS;
 	larger.held = calloc(larger.held_slots, sizeof(*larger.held));
 	if (!larger.held)

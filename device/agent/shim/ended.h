@@ -27,6 +27,7 @@ struct ml_preload_ended {
 	size_t n_keys, keys_room;
 	struct ml_held_key *held; /* by key, over all processes: a hash table of a power of two */
 	size_t n_held, held_slots;
+	ml_u64 seed; /* of the hash */
 	bool has_dropped_keys, is_full;
 	struct ml_status totals; /* counters and losses */
 };

@@ -9,6 +9,8 @@
 
 /* Calls of one reading: 64 MiB of them. */
 #define WAITING_MAX (1u << 20)
+#define SETTLE_NS 200000000ull /* a target can send calls that cost a millisecond each; the session goes on meanwhile */
+#define LOOK_AFTER 64u
 
 void ml_preload_regions_destroy(struct ml_preload_regions *regions)
 {
@@ -53,11 +55,21 @@ ml_u64 ml_preload_regions_settle(struct ml_preload_regions *regions)
 		if (regions->waiting[i].event.timestamp_ns > now)
 			regions->waiting[i].event.timestamp_ns = now;
 	qsort(regions->waiting, regions->n_waiting, sizeof(*regions->waiting), compare);
-	while (n < regions->n_waiting && regions->waiting[n].event.timestamp_ns < regions->horizon_ns)
+	while (n < regions->n_waiting && regions->waiting[n].event.timestamp_ns < regions->horizon_ns &&
+	       (n % LOOK_AFTER || ml_clock_ns() < now + SETTLE_NS))
 		failed += ml_regions_apply(&regions->ledger, &regions->waiting[n++].event) != 0;
 	regions->n_waiting -= n;
 	memmove(regions->waiting, regions->waiting + n, regions->n_waiting * sizeof(*regions->waiting));
 	for (size_t i = 0; i < regions->n_waiting; i++)
 		regions->waiting[i].arrival = i;
 	return failed;
+}
+
+ml_u64 ml_preload_regions_overdue(const struct ml_preload_regions *regions)
+{
+	ml_u64 n = 0;
+
+	for (size_t i = 0; i < regions->n_waiting; i++)
+		n += regions->waiting[i].event.timestamp_ns < regions->horizon_ns;
+	return n;
 }

@@ -327,6 +327,7 @@ static int end(void *context, enum ml_reason reason)
 	stop_listening(session);
 	ml_preload_last_calls(&session->processes, drain_again, session);
 	ml_attached_end(&session->attached, reason == ML_REASON_TARGET_EXIT);
+	session->base.lost[ML_LOST_REGIONS] += ml_preload_regions_overdue(&session->regions);
 	write_snapshot(session); /* nothing changes any more */
 	ml_preload_processes_report_left(&session->processes);
 	ml_blocks_log_children(ml_preload_processes_children(&session->processes));

@@ -48,6 +48,32 @@ int ml_blocks_log(const char *format, ...)
 	return n_remarks++;
 }
 
+ml_u64 ml_clock_ns(void)
+{
+	return 0;
+}
+
+/* Of 4,096 keys that differ in their upper bits alone, or in those of their product with the hash's constant. */
+static size_t longest_search(int by_product)
+{
+	struct ml_preload_ended ended = { 0 };
+	ml_u64 inverse = PHI;
+	size_t longest = 0;
+
+	for (int i = 0; i < 6; i++)
+		inverse *= 2 - PHI * inverse;
+	for (ml_u64 i = 1; i <= 4096; i++)
+		add_held(&ended, &(struct ml_key_row){ .key = (i << 48 | 5) * (by_product ? inverse : 1), .alloc_objects = 1 });
+	for (size_t slot = 0; slot < ended.held_slots; slot++) {
+		size_t n = (slot - hash(&ended, ended.held[slot].key)) & (ended.held_slots - 1);
+
+		if (ended.held[slot].key && n > longest)
+			longest = n;
+	}
+	ml_preload_ended_destroy(&ended);
+	return longest;
+}
+
 static ml_u64 objects_of(const struct ml_preload_ended *ended, ml_u64 key)
 {
 	bool is_counted = false;
@@ -74,5 +100,6 @@ int main(void)
 		ml_preload_ended_add(&ended, &target, &regions);
 	failed |= ended.n_keys != ML_ENDED_KEYS_MAX || ended.totals.lost[ML_LOST_KEYS_FULL] != 36;
 	ml_preload_ended_destroy(&ended);
+	failed |= longest_search(0) > 256 || longest_search(1) > 256;
 	return failed;
 }
