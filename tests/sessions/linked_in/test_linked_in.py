@@ -145,7 +145,9 @@ def test_no_stack_bytes_and_private_permissions(written: Path) -> None:
 
 
 def test_by_default_samples_are_taken(app: list[Path], tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "app.memleak.new")  # in a shared folder, a name that can be guessed is taken by another user
+    os.mkfifo(
+        tmp_path / "app.memleak.new"
+    )  # in a shared folder, a name that can be guessed is taken by another user
     run(app, tmp_path)
     profile = read_profile(tmp_path / "app.memleak", View())
     assert profile.target.sample_bytes == 65536

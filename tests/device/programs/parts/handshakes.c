@@ -18,19 +18,13 @@
 #include "agent/protocol/abstract_socket.h"
 #include "agent/protocol/blocks.h"
 #include "agent/shim/handshakes.h"
+#include "small_settings.h"
 
 #define PEERS 40
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define BLOCKED_S 20 /* SIGALRM then ends the program: a call of the agent's waits */
 
 static const struct ml_nonce nonce = { { 0x0123456789abcdef, 0xfedcba9876543210 } };
-static const struct ml_settings settings = { .max_live = 1024,
-					     .stack_bytes = 4096,
-					     .key_bytes = 4096,
-					     .n_threads = 4,
-					     .n_keys = 16,
-					     .ring_bytes = 1u << 16,
-					     .n_chunks = 2 };
 static struct ml_handshakes handshakes;
 static ml_u32 next_index;
 static struct ml_invitation invitation = { &nonce, &settings, NULL, &next_index };
@@ -225,14 +219,17 @@ static void huge_pages_are_not_mapped(void)
 	const char *reason = NULL;
 	int n = 0;
 
-	for (huge.n_chunks = 2; huge.n_chunks <= 64; huge.n_chunks *= 2)
-		for (huge.n_keys = 16; huge.n_keys <= 1u << 16; huge.n_keys *= 2)
-			if (segment_bytes(&huge) % (2u << 20) == 0) {
-				invitation.settings = &huge;
-				check(!brings(HUGE_PAGES, 1, &huge, &reason), "memory whose pages may be missing");
-				check(brings(GOOD, 1, &huge, &reason) == 1, "the agreed memory of that size");
-				n++;
-			}
+	for (int i = 0; i < 6 * 13 * 4; i++) {
+		huge.n_chunks = 2u << i % 6;
+		huge.n_keys = 16u << i / 6 % 13;
+		huge.n_threads = 2u << i / 6 / 13;
+		if (segment_bytes(&huge) % (2u << 20) == 0) {
+			invitation.settings = &huge;
+			check(!brings(HUGE_PAGES, 1, &huge, &reason), "memory whose pages may be missing");
+			check(brings(GOOD, 1, &huge, &reason) == 1, "the agreed memory of that size");
+			n++;
+		}
+	}
 	invitation.settings = &settings;
 	check(n > 0, "no size of whole huge pages: nothing was put to the test");
 }

@@ -18,17 +18,11 @@
 #include "agent/shim/peak.h"
 #include "agent/shim/rows.h"
 #include "agent/shim/target.h"
+#include "small_settings.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define ENDLESS_S 60 /* SIGALRM then ends the program: a reading goes on for as long as the process writes */
 
-static const struct ml_settings settings = { .max_live = 1024,
-					     .stack_bytes = 4096,
-					     .key_bytes = 4096,
-					     .n_threads = 4,
-					     .n_keys = 16,
-					     .ring_bytes = 1u << 16,
-					     .n_chunks = 2 };
 static struct ml_view view; /* the process's own mapping */
 static volatile int is_over;
 static volatile ml_u64 sum; /* of all bytes that the agent's side passed on */
