@@ -61,10 +61,17 @@ def _workers(config: pytest.Config) -> object:
 
 
 def _measure(arguments: Sequence[str], recording: Path, follow: bool) -> int:
-    tool = [sys.executable, "-m", "memleak_android.host", "record", "-q", "-o", str(recording)]
+    # -P: import nothing from the working directory
+    tool = [sys.executable, "-P", "-m", "memleak_android.host", "record", "-q", "-o", str(recording)]
     more = ["--follow"] if follow else []
-    inner = ["--", sys.executable, "-m", "pytest", *map(str, arguments)]
+    inner = ["--", sys.executable, *_import_options(), "-m", "pytest", *map(str, arguments)]
     return subprocess.run([*tool, *more, *inner], env={**os.environ, INNER: "1"}, check=False).returncode
+
+
+def _import_options() -> list[str]:
+    """The inner run imports from the working directory if the outer one does: `python -m pytest`, not `pytest`."""
+    is_by_module = getattr(sys.modules["__main__"], "__spec__", None) is not None
+    return [] if is_by_module and not sys.flags.safe_path else ["-P"]
 
 
 def _judge(recording: Path, config: pytest.Config) -> int:

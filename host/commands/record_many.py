@@ -124,7 +124,8 @@ def _sessions(
 def _start(words: Sequence[str]) -> subprocess.Popen[str]:
     """Our SIGINT handler is not inherited: exec resets it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "memleak_android.host", *words],
+        # -P: import nothing from the working directory
+        [sys.executable, "-P", "-m", "memleak_android.host", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,6 +15,7 @@ from memleak_android.host.fleet.processing import Part, Settings, dead_worker, p
 from memleak_android.host.fleet.sources import StoredRecording, reason_of
 
 TRIES = 3  # of a recording whose worker dies
+_SAFE_PATH = "PYTHONSAFEPATH"  # as -P (Python 3.11, "Command line and environment")
 _WINDOW = 4  # submitted recordings per worker
 _ROUND = 200  # recordings per worker before it is replaced: libraries leak
 
@@ -36,10 +38,11 @@ class LocalEngine:
 
     def run(self, recordings: Sequence[StoredRecording], settings: Settings) -> Iterator[Part]:
         waiting, suspects = deque(recordings), deque[StoredRecording]()
-        while waiting:
-            yield from self._round(waiting, settings, suspects)
-            while suspects:  # any of them may have killed the worker: run each alone
-                yield _alone(suspects.popleft(), settings)
+        with _safe_imports():
+            while waiting:
+                yield from self._round(waiting, settings, suspects)
+                while suspects:  # any of them may have killed the worker: run each alone
+                    yield _alone(suspects.popleft(), settings)
 
     def _round(
         self, waiting: deque[StoredRecording], settings: Settings, suspects: deque[StoredRecording]
@@ -69,6 +72,23 @@ def _alone(recording: StoredRecording, settings: Settings) -> Part:
         with _pool(1) as pool, contextlib.suppress(BrokenProcessPool):
             return pool.submit(process, recording, settings).result()
     return dead_worker(recording, settings, TRIES)
+
+
+@contextlib.contextmanager
+def _safe_imports() -> Iterator[None]:
+    """Interpreters that start meanwhile import nothing from the working directory.
+
+    multiprocessing starts workers by `python -c`, to which it gives -P only if this interpreter has it.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
