@@ -22,7 +22,7 @@ from memleak_android.unwind.elf_image import ElfImage
 
 _CLOSING = re.compile(r"(?<!operator>)(?<=>)(?=>)")  # Android's demangler writes > > where ours writes >>
 _NESTING_MAX = 64
-_SHOWN_MAX = 1 << 16  # characters; a mangled name of 130 can expand to half a million
+_SHOWN_MAX = 1 << 16  # characters; a mangled name can expand to two million
 _SONAME_BYTES_MAX = 4096
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from memleak_android.host.cache_folder import cache_base
 from memleak_android.host.profile.profile import SymbolClass
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile
-from memleak_android.host.symbols.demangle import demangle
-from memleak_android.host.symbols.line_table import LineTable, load_line_table
+from memleak_android.host.symbols.demangle import demangle_all
+from memleak_android.host.symbols.line_table import LineTable, Location, load_line_table
 from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
 from memleak_android.unwind.cfi.cache_sharing import Sharing
 from memleak_android.unwind.elf_headers import ElfSections
@@ -136,22 +136,27 @@ class _ModuleSymbols:
         for i, (symbol, following) in enumerate(zip(symbols, after, strict=True)):
             if symbol is None and following is not None and following.name in SIGNAL_TRAMPOLINES:
                 symbols[i] = following
-        return [self._chain(vaddr, symbol) for vaddr, symbol in zip(vaddrs.tolist(), symbols, strict=True)]
+        found = [self._lines.lookup(vaddr) if self._lines else [] for vaddr in vaddrs.tolist()]
+        self._demangle(
+            [symbol.name for symbol in symbols if symbol] + [one.name for chain in found for one in chain]
+        )
+        return [self._chain(*row) for row in zip(vaddrs.tolist(), symbols, found, strict=True)]
 
-    def _chain(self, vaddr: int, symbol: Symbol | None) -> tuple[ResolvedFrame, ...]:
-        found = self._lines.lookup(vaddr) if self._lines else []
+    def _chain(
+        self, vaddr: int, symbol: Symbol | None, found: Sequence[Location]
+    ) -> tuple[ResolvedFrame, ...]:
         if not found:
             if symbol is None:
                 return NAMELESS
-            return (ResolvedFrame(self._name(symbol.name), vaddr - symbol.vaddr, None, None, False),)
+            return (ResolvedFrame(self._names[symbol.name], vaddr - symbol.vaddr, None, None, False),)
         *inlined, outer = found
         # The symbol table names the machine code: one name with and without debug information keeps a
         # site's id. DWARF's start is useless for a function in several pieces (.cold).
         name, start = (symbol.name, symbol.vaddr) if symbol else (outer.name, min(outer.vaddr, vaddr))
-        last = ResolvedFrame(self._name(name), vaddr - start, outer.file, outer.line, False)
-        return (*(ResolvedFrame(self._name(f.name), 0, f.file, f.line, True) for f in inlined), last)
+        last = ResolvedFrame(self._names[name], vaddr - start, outer.file, outer.line, False)
+        return (*(ResolvedFrame(self._names[f.name], 0, f.file, f.line, True) for f in inlined), last)
 
-    def _name(self, name: str) -> str:
-        if name not in self._names:
-            self._names[name] = demangle(name)
-        return self._names[name]
+    def _demangle(self, names: Sequence[str]) -> None:
+        """All at once, which costs less than one by one."""
+        new = [name for name in dict.fromkeys(names) if name not in self._names]
+        self._names.update(zip(new, demangle_all(new), strict=True))

@@ -12,7 +12,7 @@ import numpy as np
 
 from memleak_android.host.errors import TargetError
 from memleak_android.host.symbols.debug_files import DebugFileSearch, open_elf
-from memleak_android.host.symbols.demangle import demangle
+from memleak_android.host.symbols.demangle import demangle_all
 from memleak_android.host.tracers.functions.written_names import SPECIAL_NAMES, normal_name, written_names
 from memleak_android.unwind.elf_headers import (
     SHF_COMPRESSED,
@@ -75,8 +75,8 @@ class FunctionTable:
     def _by_demangled(self) -> dict[str, list[str]]:
         """Symbol names by written names: with and without parameters; of templates also without their arguments."""
         found: dict[str, list[str]] = defaultdict(list)
-        for name in self.by_name:
-            shown = demangle(name)
+        names = list(self.by_name)
+        for name, shown in zip(names, demangle_all(names), strict=True):
             if shown != name:
                 for written in [shown] if name.startswith(SPECIAL_NAMES) else written_names(shown):
                     found[written].append(name)
