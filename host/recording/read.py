@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -126,13 +127,12 @@ def _choose(capture: Capture, pid: int, path: Path) -> None:
 
 
 def _survivors(capture: Capture, recording: Recording, jobs: int, cache: BuildCache) -> Survivors:
+    copies = partial(cache.device_copies, capture.session.target.serial)
     if capture.is_finished:
-        return recorded_survivors(
-            capture, lambda path, build_id: reopen(path, build_id, cache.device_copies(build_id))
-        )
+        return recorded_survivors(capture, lambda path, build_id: reopen(path, build_id, copies(build_id)))
     files: ModuleFiles
     if _is_linked(capture):
-        files = LinkedModules(capture.modules, cache.device_copies)
+        files = LinkedModules(capture.modules, copies)
     else:
         files = ModuleFiles(_finder(capture, cache), cache.tables())
     unwinder = StackUnwinder(recording.read_block, files, capture.kernel_symbols, jobs=jobs)
@@ -146,5 +146,5 @@ def _is_linked(capture: Capture) -> bool:
 def _finder(capture: Capture, cache: BuildCache) -> FileFinder:
     """For a cut recording: finds files of the machine where it was made."""
     if capture.session.target.serial:
-        return RecordedFiles(capture.files, cache.device_copies)
+        return RecordedFiles(capture.files, partial(cache.device_copies, capture.session.target.serial))
     return LocalFiles(is_running=False, vdso=own_vdso())

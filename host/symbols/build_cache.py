@@ -89,9 +89,12 @@ class BuildCache:
             symbol_dirs, self.folder, DebugFileSearch(symbol_dirs, servers=servers, index=self.symbols), self
         )
 
-    def device_copies(self, build_id: str) -> Iterator[Path]:
-        """Copies of a file pulled from a device: the shared one first, so that all workers use the same, then this machine's."""
-        kept = kept_copies(default_cache_dir() / "modules", build_id)
+    def device_copies(self, serial: str, build_id: str) -> Iterator[Path]:
+        """Copies of a file pulled from a device: the shared one first, so that all workers use the same, then this machine's.
+
+        A shared one may be of any device: the user has named the cache.
+        """
+        kept = kept_copies(default_cache_dir() / "modules", serial, build_id)
         shared = self.share_device_file(build_id, kept)
         if shared is not None:
             yield shared

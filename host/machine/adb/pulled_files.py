@@ -1,5 +1,6 @@
-"""Copies of a device's files on this machine, kept by build-id for later sessions."""
+"""Copies of a device's files on this machine, kept by its serial and their build-ids for later sessions."""
 
+import hashlib
 import os
 import secrets
 import tempfile
@@ -68,13 +69,14 @@ class RemoteFile:
 class PulledFiles:
     """The copies of one session.
 
-    folder: keeps those with a build-id; close() deletes the others.
+    folder: keeps those with a build-id, apart from those of other devices; close() deletes the others.
     kept: those with a build-id that this session used, by build-id.
     """
 
     def __init__(self, target: Target, folder: Path) -> None:
         self._target = target
-        self._folder = folder
+        self._all_devices = folder
+        self._folder = device_folder(folder, target.serial)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self.kept: dict[str, Path] = {}
 
@@ -145,7 +147,7 @@ class PulledFiles:
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
-        forget_oldest(self._folder.glob("??/*"), LIMIT_BYTES)
+        forget_oldest(self._all_devices.glob("*/??/*"), LIMIT_BYTES)
 
     def _read(self, file: RemoteFile, offset: int, size: int) -> bytes:
         data = self.read(file, offset, size)
@@ -174,16 +176,24 @@ class PulledFiles:
         )
 
 
+def device_folder(folder: Path, serial: str) -> Path:
+    """The copies of one device.
+
+    A device chooses the build-id of its files, so no other device's session or recording may use them.
+    """
+    return folder / hashlib.sha256(serial.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
 def copy_path(folder: Path, build_id: str, size: int) -> Path:
     """The path of a file's copy. A stripped file and its unstripped build share an id but not a size."""
     return folder / build_id[:2] / f"{build_id[2:]}.{size}"
 
 
-def kept_copies(folder: Path, build_id: str) -> list[Path]:
-    """Copies of files with this build-id, of any size."""
+def kept_copies(folder: Path, serial: str, build_id: str) -> list[Path]:
+    """Copies of a device's files with this build-id, of any size."""
     if not BUILD_ID.fullmatch(build_id):
         return []
-    return sorted((folder / build_id[:2]).glob(f"{build_id[2:]}.*"))
+    return sorted((device_folder(folder, serial) / build_id[:2]).glob(f"{build_id[2:]}.*"))
 
 
 def _build_id(head: bytes) -> str:

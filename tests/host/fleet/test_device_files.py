@@ -137,7 +137,7 @@ def test_a_damaged_one_is_taken_for_none_and_brought_anew(
     shared = cache.share_device_file(build_id, [path])
     assert shared is not None
     shared.write_bytes(damage(path.read_bytes()))
-    assert list(cache.device_copies(build_id)) == []
+    assert list(cache.device_copies("serial", build_id)) == []
     assert cache.share_device_file(build_id, [path]) == shared and shared.read_bytes() == path.read_bytes()
 
 

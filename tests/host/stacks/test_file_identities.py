@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.machine.adb.pulled_files import copy_path, kept_copies
+from memleak_android.host.machine.adb.pulled_files import copy_path, device_folder, kept_copies
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.stacks.file_identities import FileIdentity, RecordedFiles, encode_identities
@@ -22,6 +22,7 @@ from memleak_android.unwind.maps import Mapping
 
 LIBRARY = find_binary("libmemleak.so", LocalMachine().arch)
 BUILD_ID = "ab" * 20
+SERIAL = "emulator-5554"
 APK = "/data/app/base.apk"
 
 
@@ -30,13 +31,13 @@ def shown(path: str, offset: int = 0, inode: int = 77) -> Mapping:
 
 
 def files_of(tmp_path: Path, *identities: FileIdentity) -> RecordedFiles:
-    copy = copy_path(tmp_path, BUILD_ID, LIBRARY.stat().st_size)
+    copy = copy_path(device_folder(tmp_path, SERIAL), BUILD_ID, LIBRARY.stat().st_size)
     copy.parent.mkdir(parents=True)
     copy.write_bytes(LIBRARY.read_bytes())
     capture = Capture()
     capture.add(encode_identities(identities), -1)
     assert not capture.malformed and not capture.is_finished
-    return RecordedFiles(capture.files, partial(kept_copies, tmp_path))
+    return RecordedFiles(capture.files, partial(kept_copies, tmp_path, SERIAL))
 
 
 def test_a_module_is_the_copy_with_its_build_id(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def mapping_of(path: Path, offset: int = 0, inode: int | None = None) -> Mapping
     return Mapping(0x10000, 0x90000, "r-xp", offset, str(path), "08:01", inode)
 
 
-def test_a_file_with_a_build_id_is_pulled_once_for_all_sessions(tmp_path: Path) -> None:
+def test_a_file_with_a_build_id_is_pulled_once_for_all_sessions_with_a_device(tmp_path: Path) -> None:
     device = Counting()
     for _ in range(2):
         pulled = PulledFiles(device, tmp_path)
@@ -55,8 +55,51 @@ def test_a_file_with_a_build_id_is_pulled_once_for_all_sessions(tmp_path: Path) 
         assert bytes(files.files[0].data) == LIBRARY.read_bytes()
         pulled.close()
     assert device.pulled == [str(LIBRARY)]
-    (copy,) = kept_copies(tmp_path, files.files[0].build_id)
+    (copy,) = kept_copies(tmp_path, device.serial, files.files[0].build_id)
     assert copy.read_bytes() == LIBRARY.read_bytes()
+
+
+class Forging(Counting):
+    """As LIBRARY, with its build-id and size, but other code."""
+
+    serial = "forging"  # type: ignore[assignment]
+
+    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None) -> None:
+        super().pull(path, into)
+        data = into.read_bytes()
+        into.write_bytes(data[:8192] + bytes(len(data) - 8192))
+
+
+def test_a_device_chooses_no_other_devices_files(tmp_path: Path) -> None:
+    """Neither in a session nor for a recording, whichever device comes first."""
+    build_id = ""
+    for device in (Forging(), Counting()):
+        for _ in range(2):
+            pulled = PulledFiles(device, tmp_path / "kept")
+            file = pulled.find([str(LIBRARY)])
+            assert file is not None
+            is_honest = pulled.copy(file).read_bytes() == LIBRARY.read_bytes()
+            assert is_honest == (device.serial != "forging")
+            build_id = file.build_id
+            pulled.close()
+        assert device.pulled == [str(LIBRARY)]
+    honest, lying = (
+        kept_copies(tmp_path / "kept", serial, build_id) for serial in (Counting().serial, "forging")
+    )
+    assert [copy.read_bytes() for copy in honest] == [LIBRARY.read_bytes()] and len(lying) == 1
+
+
+def test_a_device_chooses_no_other_devices_archives(tmp_path: Path) -> None:
+    begin, library = 4096, LIBRARY.read_bytes()
+    copies = []
+    for device, code in ((Forging(), bytes(len(library) - 8192)), (Counting(), library[8192:])):
+        archive = tmp_path / f"{device.serial}.apk"
+        archive.write_bytes(b"PK\3\4".ljust(begin, b"\0") + library[:8192] + code)
+        pulled = PulledFiles(device, tmp_path / "kept")
+        file = pulled.find([str(archive)])
+        assert file is not None
+        copies.append(pulled.copy_part(file, begin, len(library)).read_bytes())
+    assert copies[0] != library == copies[1]
 
 
 def test_a_recording_finds_its_modules_among_the_copies(tmp_path: Path) -> None:
@@ -64,11 +107,11 @@ def test_a_recording_finds_its_modules_among_the_copies(tmp_path: Path) -> None:
     pulled = PulledFiles(device, tmp_path)
     file = pulled.find([str(LIBRARY)])
     assert file is not None and pulled.copy(file).is_file()
-    (tmp_path / file.build_id[:2] / f"{file.build_id[2:]}.7").write_bytes(b"no library")
+    pulled.kept[file.build_id].with_suffix(".7").write_bytes(b"no library")
     there = "/apex/lib64/libx.so"
-    found = reopen(there, file.build_id, kept_copies(tmp_path, file.build_id))
+    found = reopen(there, file.build_id, kept_copies(tmp_path, device.serial, file.build_id))
     assert (found.path, bytes(found.data)) == (there, LIBRARY.read_bytes())
-    assert not reopen(there, "00" * 20, kept_copies(tmp_path, file.build_id)).data
+    assert not reopen(there, "00" * 20, kept_copies(tmp_path, device.serial, file.build_id)).data
 
 
 def test_a_file_without_a_build_id_goes_with_its_session(tmp_path: Path) -> None:
@@ -164,4 +207,4 @@ def test_a_library_inside_an_archive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("build_id", ["", "../../etc", "AB" * 20, "a*", "ab/cd"])
 def test_a_build_id_never_leads_out_of_the_folder(build_id: str, tmp_path: Path) -> None:
-    assert kept_copies(tmp_path / "kept", build_id) == []
+    assert kept_copies(tmp_path / "kept", "serial", build_id) == []
