@@ -121,10 +121,13 @@ static enum bpf_perf_event_ret on_evidence(void *context, int cpu, struct perf_e
 static void on_event(void *context, int cpu, void *data, ml_u32 bytes)
 {
 	struct ml_perf_path *path = context;
+	struct ml_event event;
 
 	(void)cpu;
-	if (bytes >= sizeof(struct ml_event))
-		path->on_record(path->context, data, sizeof(struct ml_event));
+	if (bytes < sizeof(event))
+		return;
+	memcpy(&event, data, sizeof(event)); /* raw data begins at 4 bytes behind a multiple of 8 */
+	path->on_record(path->context, &event, sizeof(event));
 }
 
 static void on_lost_event(void *context, int cpu, unsigned long long n)
