@@ -38,12 +38,23 @@ struct ml_hook ml_hooks[ML_HOOKS] = { ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_
 
 enum ml_libc ml_hook_libc;
 
+/* Index of the name among [from, to), or `to`. */
+static unsigned int find(const char *name, unsigned int from, unsigned int to)
+{
+	while (from < to &&
+	       !(ml_hooks[from].name && ml_hooks[from].name[0] == name[0] && ml_is_same_text(ml_hooks[from].name, name)))
+		from++;
+	return from;
+}
+
 unsigned int ml_hook_number(const char *name)
 {
-	for (unsigned int i = 0; i < ML_HOOKS; i++)
-		if (ml_hooks[i].name && ml_hooks[i].name[0] == name[0] && ml_is_same_text(ml_hooks[i].name, name))
-			return i;
-	return ML_HOOKS;
+	unsigned int of_pairs = find(name, ML_HOOKS_OWN, ML_HOOKS), own;
+
+	if (of_pairs < ML_HOOKS)
+		return of_pairs;
+	own = find(name, 0, ML_HOOKS_OWN);
+	return own < ML_HOOKS_OWN ? own : ML_HOOKS;
 }
 
 #define CANDIDATES_MAX 16u
@@ -147,6 +158,21 @@ static void set_originals(int only_loader)
 			*ml_hooks[i].original = ml_hooks[i].real;
 }
 
+/*
+ * A pair's function may be one that we replace ourselves (syscall): its entry then forwards to ours. Where our entries are
+ * interposed, slots lead there already.
+ */
+static unsigned long original_of_pair(struct ml_hook *hook)
+{
+	unsigned int own = find(hook->name, 0, ML_HOOKS_OWN);
+
+	if (own == ML_HOOKS_OWN)
+		return hook->real;
+	if (ml_originals_are_interposed)
+		hook->real = ml_hooks[own].entry;
+	return ml_hooks[own].entry;
+}
+
 void ml_hook_adopt_pairs(void)
 {
 	set_originals(1);
@@ -155,7 +181,8 @@ void ml_hook_adopt_pairs(void)
 			ml_pairs_size_by(pair_names[i - ML_HOOKS_OWN].function, ml_hooks[i].real);
 	for (unsigned int i = ML_HOOKS_OWN; i < ML_HOOKS; i++) {
 		if (ml_hooks[i].name && ml_hooks[i].real && !pair_names[i - ML_HOOKS_OWN].is_size_function)
-			ml_hooks[i].entry = ml_pairs_bind(pair_names[i - ML_HOOKS_OWN].function, ml_hooks[i].real);
+			ml_hooks[i].entry =
+				ml_pairs_bind(pair_names[i - ML_HOOKS_OWN].function, original_of_pair(&ml_hooks[i]));
 		if (!ml_hooks[i].entry)
 			ml_hooks[i].real = 0; /* the slot keeps its function */
 	}

@@ -45,7 +45,7 @@ extern enum ml_libc ml_hook_libc __attribute__((visibility("hidden")));
 /* Those of --pairs come last. */
 extern struct ml_hook ml_hooks[ML_HOOKS] __attribute__((visibility("hidden")));
 
-/* Index of the hook of this name; ML_HOOKS if there is none. */
+/* Index of the hook of this name, of --pairs rather than our own; ML_HOOKS if there is none. */
 unsigned int ml_hook_number(const char *name);
 
 /* Replaces the names and rules of --pairs by the session's, before modules are scanned for them. NULL: none. */
