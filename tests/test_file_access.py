@@ -131,6 +131,8 @@ def test_the_search_finds_what_writes() -> None:
 
 
 READER = "unwind/file_reading.py"
+# Memory that is shared with the kernel, not a file.
+MAPPED_MEMORY = {"host/tracers/bcc/side_band.py"}
 # Files of the kernel's, and of this package's.
 READ_BY_NAME = {
     "host/__main__.py": {"open(number, mode, encoding='utf-8', closefd=False)"},
@@ -185,3 +187,13 @@ def test_one_module_opens_what_others_name() -> None:
             found[name] = calls
     assert not found
     assert list(reads((ROOT / READER).read_text()))
+
+
+def test_one_module_maps_files() -> None:
+    """Another user who truncates a mapped file ends the program by SIGBUS: contents() decides what is mapped."""
+    found = set()
+    for path in sorted([*(ROOT / "host").rglob("*.py"), *(ROOT / "unwind").rglob("*.py")]):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        if any(ast.unparse(call.func) in ("mmap.mmap", "mmap", "np.memmap") for call in calls):
+            found.add(path.relative_to(ROOT).as_posix())
+    assert found == {READER, *MAPPED_MEMORY}

@@ -1,16 +1,19 @@
 """Every file that a user, a recording or a process names: regular files only, and no more bytes than a bound.
 
 A FIFO would be waited for, /dev/zero has no end, and some files of /proc and /sys (kmsg, trace_pipe) wait for an event.
+Only this module maps files: a mapping ends the process by SIGBUS when the file is truncated (mmap(2)).
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 from io import BufferedReader
 from pathlib import Path
 
+COPIED_BYTES_MAX = 1 << 30  # of a file that may not be mapped, as of a file pulled from a device
 _PIECE_BYTES = 1 << 20
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -43,3 +46,48 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
     if len(data) > bytes_max:
         raise OSError(errno.EFBIG, f"it is larger than {bytes_max:,} bytes", path)
     return bytes(data)
+
+
+def contents(descriptor: int, path: str | os.PathLike[str], mapped_from: int = 0) -> memoryview:
+    """All bytes of an open regular file, read-only; a file of the kernel has none.
+
+    descriptor: stays open, its offset changes.
+    path: for messages.
+    mapped_from: smaller files are copied in any case, because their owner may rebuild them in place.
+
+    The file is mapped only if no other user can change it. Else it is copied, up to COPIED_BYTES_MAX.
+    Raises OSError: EFBIG, ENOMEM, and EIO for a file that becomes shorter meanwhile.
+    """
+    about = os.fstat(descriptor)
+    size = about.st_size
+    is_mapped = size >= mapped_from and _only_we_change(about)
+    if not size:
+        return memoryview(b"")
+    if not is_mapped and size > COPIED_BYTES_MAX:
+        reason = (
+            f"another user may change it, and it is larger than {COPIED_BYTES_MAX:,} bytes; read a copy of it"
+        )
+        raise OSError(errno.EFBIG, reason, path)
+    try:
+        data = _mapped(descriptor) if is_mapped else _copied(descriptor, size)
+    except (MemoryError, OverflowError, ValueError):  # /proc/kcore is larger than any address space
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), path) from None
+    if len(data) < size:
+        raise OSError(errno.EIO, "it became shorter while it was read", path)
+    return data
+
+
+def _only_we_change(about: os.stat_result) -> bool:
+    """Whether root or this user owns a file and no other may write. A write bit of an ACL shows as the group's (acl(5))."""
+    return about.st_uid in (0, os.geteuid()) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _mapped(descriptor: int) -> memoryview:
+    return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
+
+
+def _copied(descriptor: int, size: int) -> memoryview:
+    """`size` bytes, fewer if the file ends before."""
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        return memoryview(file.read(size))

@@ -3,7 +3,6 @@
 A table that leaves the file is an error, other than in unwind/elf_headers.py.
 """
 
-import mmap
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -31,7 +30,7 @@ from memleak_android.unwind.elf_headers import (
     has_name,
 )
 from memleak_android.unwind.errors import BadElfError
-from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_reading import contents, opened
 
 # System V gABI, "Dynamic Section".
 _TAGS: dict[str, int] = ENUM_D_TAG
@@ -87,10 +86,10 @@ class FileIdentity:
 
 
 class ElfFile(ElfSections):
-    """A little-endian ELF file, mapped read-only. Raises TargetError, or OSError when it cannot be opened.
+    """A little-endian ELF file. Raises TargetError, or OSError when it cannot be opened.
 
     data: the file's bytes, if the caller has them.
-    identity: of the file that was mapped; None: of `data`.
+    identity: of the file that was read; None: of `data`.
     """
 
     identity: FileIdentity | None = None
@@ -99,7 +98,7 @@ class ElfFile(ElfSections):
         name = os.fspath(path)
         try:
             if data is None:
-                data, self.identity = _map(name)
+                data, self.identity = _read(name)
             super().__init__(data, name)
             self.check_segments()
         except BadElfError as error:
@@ -290,12 +289,13 @@ class ElfFile(ElfSections):
         return index + int(ends[0]) + 1
 
 
-def _map(path: str) -> tuple[memoryview, FileIdentity]:
+def _read(path: str) -> tuple[memoryview, FileIdentity]:
     with opened(path) as file:
-        if not os.fstat(file.fileno()).st_size:
-            raise BadElfError(path, "too short")
         identity = FileIdentity.of(file.fileno())
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), identity
+        try:
+            return contents(file.fileno(), path), identity
+        except OSError as error:
+            raise BadElfError(path, str(error.strerror)) from None
 
 
 def _select(

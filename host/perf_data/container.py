@@ -1,6 +1,5 @@
 """The file around the records: header, events, and facts about the machine (perf.data-file-format.txt)."""
 
-import mmap
 import struct
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from memleak_android.host.perf_data import records
 from memleak_android.host.perf_data.event import Event, read_event
 from memleak_android.host.perf_data.records import Area, find_records
 from memleak_android.host.perf_data.unaligned_records import align_records, walk_unaligned
-from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_reading import contents, opened
 
 _MAGIC, _MAGIC_SWAPPED = b"PERFILE2", b"2ELIFREP"
 _HEADER = struct.Struct("<8sQQQQQQ16x4Q")  # magic, size, attribute size, attributes, data, features
@@ -74,11 +73,12 @@ def open_perf_data(path: Path) -> PerfData:
 def _map(path: Path) -> memoryview:
     try:
         with opened(path) as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+            data = contents(file.fileno(), path)
     except OSError as error:
         raise RecordingError(f"could not read {path}: {error.strerror}", "name a perf.data") from None
-    except ValueError:
-        raise RecordingError(f"could not read {path}: it is empty", "name a perf.data") from None
+    if not data:
+        raise RecordingError(f"could not read {path}: it is empty", "name a perf.data")
+    return data
 
 
 def _read_seekable(recording: PerfData, data: memoryview) -> None:

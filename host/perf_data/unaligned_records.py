@@ -4,7 +4,6 @@ PERF_RECORD_COMPRESSED is as long as zstd's output (COMPRESSED2 of kernel commit
 PERF_RECORD_HEADER_FEATURE in a pipe is as long as its text.
 """
 
-import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import IO
 
 from memleak_android.host.errors import RecordingError
 from memleak_android.host.perf_data.records import COMPRESSED, COMPRESSED2, bytes_behind
+from memleak_android.unwind.file_reading import contents
 from memleak_android.unwind.file_writing import unnamed_file
 
 _HEAD = struct.Struct("<IHH")  # type, misc, size
@@ -88,4 +88,4 @@ def _mapped(file: IO[bytes]) -> memoryview:
     file.flush()
     if not file.tell():
         return memoryview(b"")
-    return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    return contents(file.fileno(), "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,20 +10,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
+from memleak_android.host.console import one_line
 from memleak_android.host.elf.zip_directory import StoredFile
 from memleak_android.host.profile.generated_code import ANONYMOUS, is_generated
 from memleak_android.host.stacks.file_identities import FileIdentity
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.errors import UnwindError
-from memleak_android.unwind.file_reading import open_regular
+from memleak_android.unwind.file_reading import contents, open_regular
 from memleak_android.unwind.maps import Mapping
 
-# Larger files are mapped. Reading is safe if the file is truncated meanwhile, mapping is not.
-_READ_BYTES_MAX = 256 << 20
-_PIECE = 1 << 24  # bytes read at once
+_MAPPED_FROM = 256 << 20  # bytes; a copy of a smaller file survives that its owner rebuilds it
 _OPEN_FILES_MAX = 700  # stays below the usual limit of 1024 descriptors
 _DELETED = " (deleted)"
 VDSO = "[vdso]"
@@ -125,20 +121,6 @@ def _open_regular(path: str | Path) -> int | None:
         return open_regular(path)
     except (OSError, ValueError):
         return None
-
-
-def _read(descriptor: int) -> memoryview:
-    size = os.fstat(descriptor).st_size
-    if size > _READ_BYTES_MAX:
-        try:
-            return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
-        except (ValueError, OverflowError):  # /proc/kcore, for example, is larger than any address space
-            return memoryview(b"")
-    data = np.empty(size, np.uint8).data
-    at = 0
-    while at < size and (count := os.preadv(descriptor, [data[at : at + _PIECE]], at)):
-        at += count
-    return data[:at].toreadonly()
 
 
 def own_vdso() -> bytes:
@@ -250,8 +232,9 @@ class ModuleFiles:
         if descriptor is None:
             return memoryview(b"")
         try:
-            return _read(descriptor)
-        except OSError:
+            return contents(descriptor, mapping.path, _MAPPED_FROM)
+        except OSError as error:
+            self._finder.refused.append(f"{one_line(mapping.path)} could not be read: {error.strerror}")
             return memoryview(b"")
         finally:
             os.close(descriptor)
@@ -285,7 +268,7 @@ def reopen(path: str, build_id: str, copies: Iterable[Path] = ()) -> ModuleFile:
         if descriptor is None:
             continue
         try:
-            found = _load(path, _read(descriptor))
+            found = _load(path, contents(descriptor, path, _MAPPED_FROM))
         except OSError:
             continue
         finally:

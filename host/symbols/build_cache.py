@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import mmap
 import os
 import shutil
 import time
@@ -25,7 +24,7 @@ from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_di
 from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.elf_headers import BUILD_ID, ElfSections
 from memleak_android.unwind.errors import BadElfError
-from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_reading import contents, opened
 from memleak_android.unwind.file_writing import appearing, append, forget_oldest, make_folder, remove
 
 T = TypeVar("T")
@@ -193,8 +192,8 @@ def _whole(path: Path, build_id: str) -> Path | None:
     """`path`, if the file has this build-id and all bytes that its headers name."""
     try:
         with opened(path) as file:
-            elf = ElfSections(memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)))
-    except (OSError, ValueError, BadElfError):  # ValueError: an empty file
+            elf = ElfSections(contents(file.fileno(), path))
+    except (OSError, ValueError, BadElfError):
         return None
     return None if elf.is_cut or elf.build_id != build_id else path
 

@@ -6,7 +6,6 @@ bundletool, has an APK for each ABI (developer.android.com, "bundletool"). Membe
 """
 
 import io
-import mmap
 import os
 import zipfile
 import zlib
@@ -18,7 +17,7 @@ from typing import BinaryIO
 
 from memleak_android.unwind.elf_headers import ElfSections
 from memleak_android.unwind.errors import BadElfError
-from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_reading import contents, opened
 
 ARCHIVE_SUFFIXES = frozenset({".apk", ".apks", ".aab", ".aar", ".zip"})
 INSIDE = "!/"  # separates a member APK from its member
@@ -50,7 +49,7 @@ class SymbolLocation:
     def open(self) -> ElfSections:
         """Raises OSError, or BadElfError if it is not a regular ELF file."""
         if not self.member:
-            return ElfSections(memoryview(_read_file(self.path)))
+            return ElfSections(_read_file(self.path))
         try:
             with _archive(self.path) as archive, _innermost(archive, self.member) as (inner, name):
                 return ElfSections(memoryview(_read_member(inner, name)))
@@ -60,7 +59,7 @@ class SymbolLocation:
 
 def read_build_id(path: Path) -> str:
     """The build-id, read from the file's first bytes if possible: linkers place it there. Raises as SymbolLocation.open."""
-    head = ElfSections(memoryview(_read_file(path, HEAD_BYTES)))
+    head = ElfSections(_read_file(path, HEAD_BYTES))
     return head.build_id or SymbolLocation(path).open().build_id
 
 
@@ -154,12 +153,12 @@ def _read_member(archive: _Archive, name: str) -> bytes:
     return archive.read_some(name, MAX_READ_BYTES)
 
 
-def _read_file(path: Path, limit: int | None = None) -> bytes | mmap.mmap:
-    """Reads the file into memory unless it is huge: mapped memory dies with SIGBUS when the file is rebuilt."""
+def _read_file(path: Path, limit: int | None = None) -> memoryview:
+    """The file's first `limit` bytes, or all. A copy unless it is huge: its owner may rebuild it."""
     with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
-            raise BadElfError(str(path), "it is empty")
-        if limit is None and size > MAX_READ_BYTES:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return file.read(limit if limit is not None else -1)
+        data = (
+            contents(file.fileno(), path, MAX_READ_BYTES) if limit is None else memoryview(file.read(limit))
+        )
+    if not data:
+        raise BadElfError(str(path), "it is empty")
+    return data

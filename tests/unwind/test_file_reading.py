@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from memleak_android.unwind.file_reading import open_regular, opened, read_file
+from memleak_android.unwind import file_reading
+from memleak_android.unwind.file_reading import contents, open_regular, opened, read_file
 
 
 def irregular(folder: Path) -> dict[str, Path]:
@@ -45,3 +47,58 @@ def test_no_more_than_the_bound_is_read(tmp_path: Path) -> None:
     assert read_file(file, 100) == bytes(100)
     with pytest.raises(OSError, match="larger than 99 bytes"):
         read_file(file, 99)
+
+
+def contents_of(path: Path, mapped_from: int = 0) -> memoryview:
+    with opened(path) as file:
+        return contents(file.fileno(), path, mapped_from)
+
+
+@pytest.mark.parametrize(("mode", "is_mapped"), [(0o644, True), (0o664, False), (0o646, False)])
+def test_a_file_is_mapped_only_if_no_other_user_can_change_it(
+    mode: int, is_mapped: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 8192)
+    file.chmod(mode)
+    data = contents_of(file)
+    assert isinstance(data.obj, mmap.mmap) == is_mapped and data.readonly and data == b"x" * 8192
+    assert not isinstance(contents_of(file, 8193).obj, mmap.mmap)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
+def test_a_file_of_another_user_is_copied(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 8192)
+    os.chown(file, 65534, 65534)
+    data = contents_of(file)
+    os.truncate(file, 0)
+    assert data == b"x" * 8192 and not contents_of(file)
+
+
+def test_no_more_than_the_bound_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_reading, "COPIED_BYTES_MAX", 100)
+    file = tmp_path / "file"
+    file.write_bytes(bytes(101))
+    assert len(contents_of(file)) == 101
+    file.chmod(0o666)
+    with pytest.raises(OSError, match="larger than 100 bytes; read a copy of it") as refused:
+        contents_of(file)
+    assert refused.value.errno == errno.EFBIG
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(100))
+    file.chmod(0o666)
+    copy = file_reading._copied
+
+    def cut(descriptor: int, size: int) -> memoryview:
+        os.truncate(file, 50)
+        return copy(descriptor, size)
+
+    monkeypatch.setattr(file_reading, "_copied", cut)
+    with pytest.raises(OSError, match="became shorter"):
+        contents_of(file)

@@ -16,7 +16,7 @@ from memleak_android.unwind.cfi.table import UnwindTable
 from memleak_android.unwind.elf_headers import MACHINE_NAMES, SYMBOL_32, has_name
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.errors import BadElfError, UnsupportedArchError
-from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_reading import contents, opened
 from memleak_android.unwind.maps import Mapping
 
 _PAGE = 4096  # file offsets of mappings are at least this coarse on every Linux
@@ -46,14 +46,17 @@ class Module(ElfImage):
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], elf_offset: int = 0) -> Module:
-        """Maps the file; nothing is read before it is needed. Raises BadElfError, UnsupportedArchError."""
+        """Maps the file if no other user can change it; then nothing is read before it is needed.
+
+        Raises BadElfError, UnsupportedArchError.
+        """
         try:
             with opened(path) as file:
-                file_map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                data = contents(file.fileno(), path)
         except (OSError, ValueError) as error:
             raise BadElfError(os.fspath(path), str(error)) from None
-        module = cls(memoryview(file_map), os.fspath(path), elf_offset)
-        module._file_map = file_map
+        module = cls(data, os.fspath(path), elf_offset)
+        module._file_map = data.obj if isinstance(data.obj, mmap.mmap) else None
         return module
 
     @classmethod

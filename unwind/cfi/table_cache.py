@@ -7,7 +7,6 @@ renamed; readers and writers need no lock. Damaged, impossible or other-version 
 
 import contextlib
 import hashlib
-import mmap
 import os
 import struct
 import time
@@ -23,7 +22,7 @@ from memleak_android.unwind.cfi.compiled import ASK, CompiledTable, compile_tabl
 from memleak_android.unwind.cfi.engine_rows import CFA_REGISTER, CLASS, FIRST_RULE, SIGNED
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.elf_image import ElfImage
-from memleak_android.unwind.file_reading import open_regular
+from memleak_android.unwind.file_reading import contents, open_regular
 from memleak_android.unwind.file_writing import UNFINISHED, appearing, forget_oldest, remove
 from memleak_android.unwind.trace import Method
 
@@ -187,7 +186,7 @@ def encode_entry(compiled: CompiledTable, digest: bytes) -> bytes | None:
     return _HEADER.pack(*header._replace(checksum=zlib.crc32(body, zlib.crc32(unchecked)))) + body
 
 
-def decode_entry(data: bytes | mmap.mmap, digest: bytes) -> CompiledTable | None:
+def decode_entry(data: bytes | memoryview, digest: bytes) -> CompiledTable | None:
     """The table of an entry, or None when anything about it is wrong."""
     if len(data) < _HEADER.size:
         return None
@@ -250,9 +249,9 @@ def _read(path: Path, digest: bytes) -> CompiledTable | None:
             if os.fstat(file.fileno()).st_size > _ENTRY_MAX:
                 return None
             # entries are never modified in place; reading one takes as long as all its processing
-            data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            data = contents(file.fileno(), path)
             with contextlib.suppress(OSError):
                 os.utime(file.fileno())
-    except (OSError, ValueError):  # ValueError: it is empty
+    except (OSError, ValueError):
         return None
     return decode_entry(data, digest)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,28 @@ def test_damaged_files_raise_only_this_error(library: bytes, tmp_path: Path, dat
         elf.static_functions({"malloc", "free"})
     except TargetError:
         pass
+
+
+READERS = {
+    "ElfFile": "from memleak_android.host.elf.dynamic import ElfFile as read; use = read.symbol_tables",
+    "Module": "from memleak_android.unwind.cfi.module import Module; read = Module.from_path; use = Module.exits.func",
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_that_another_user_truncates_ends_no_process(
+    reader: str, library: bytes, tmp_path: Path
+) -> None:
+    """Touching a page that a mapped file has lost raises SIGBUS: no exception, the process is gone."""
+    file = tmp_path / "a.so"
+    file.write_bytes(library)
+    file.chmod(0o666)
+    script = f"""if True:
+        import os, sys
+        {READERS[reader]}
+        elf = read(sys.argv[1])
+        os.truncate(sys.argv[1], 0)
+        list(use(elf)), bytes(elf.data)
+    """
+    done = subprocess.run([sys.executable, "-c", script, file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

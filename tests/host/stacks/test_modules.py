@@ -10,6 +10,7 @@ import pytest
 
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
+from memleak_android.unwind import file_reading
 from memleak_android.unwind.maps import Mapping
 
 
@@ -79,3 +80,19 @@ def test_file_deleted_while_the_process_runs_is_still_read(tmp_path: Path) -> No
     if number is None or not files.files[number].data:
         pytest.skip("map_files needs CAP_CHECKPOINT_RESTORE")
     assert len(files.files[number].data) == 8192
+
+
+def test_a_file_that_is_not_read_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_reading, "COPIED_BYTES_MAX", 100)
+    path = tmp_path / "lib\n.so"
+    path.write_bytes(bytes(101))
+    path.chmod(0o666)
+    files = ModuleFiles(LocalFiles(is_running=True))
+    number = files.number(
+        os.getpid(), Mapping(0x1000, 0x2000, "r-xp", 0, str(path), "08:01", path.stat().st_ino)
+    )
+    assert number == 0 and not files.files[0].data
+    (sentence,) = files.refused
+    assert "could not be read: another user may change it" in sentence and "\n" not in sentence
