@@ -16,18 +16,43 @@ from pathlib import Path
 COPIED_BYTES_MAX = 1 << 30  # of a file that may not be mapped, as of a file pulled from a device
 _PIECE_BYTES = 1 << 20
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NAMING_ONLY = getattr(os, "O_PATH", _FLAGS) | os.O_CLOEXEC  # opens no device, waits for no FIFO (open(2))
+_OWN_DESCRIPTORS = "/proc/self/fd"
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = 0) -> int:
-    """A descriptor. flags: more of open(2). Raises OSError, and ValueError for a path with a NUL."""
-    descriptor = os.open(path, _FLAGS | flags)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
+    """A descriptor for reading. Only a regular file is opened: opening a device may act already (/dev/watchdog).
+
+    follow: symbolic links at the end of the path.
+    Raises OSError, and ValueError for a path with a NUL.
+    """
+    no_link = 0 if follow else os.O_NOFOLLOW
+    named = os.open(path, _NAMING_ONLY | no_link)
+    try:
+        about = os.fstat(named)
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if stat.S_ISLNK(about.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file; write it to one first", path)
+        try:
+            return os.open(f"{_OWN_DESCRIPTORS}/{named}", _FLAGS)
+        except FileNotFoundError:
+            return _open_by_path(path, _FLAGS | no_link, about)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(named)
+
+
+def _open_by_path(path: str | os.PathLike[str], flags: int, about: os.stat_result) -> int:
+    """Opens a file where /proc is not mounted. Here alone a device may replace it between the check and the opening."""
+    descriptor = os.open(path, flags)
+    if os.path.samestat(os.fstat(descriptor), about):
         return descriptor
     os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OSError(errno.EINVAL, "it is not a regular file; write it to one first", path)
+    raise OSError(errno.ESTALE, "another file replaced it while it was opened", path)
 
 
 def opened(path: str | os.PathLike[str]) -> BufferedReader:

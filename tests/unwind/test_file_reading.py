@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,8 +30,78 @@ def test_what_is_no_regular_file_is_not_waited_for(kind: str, tmp_path: Path) ->
     path, before = irregular(tmp_path)[kind], os.listdir("/proc/self/fd")
     with pytest.raises(OSError) as refused:
         open_regular(path)
-    assert refused.value.errno in (errno.EINVAL, errno.ENXIO)  # a socket cannot be opened at all
+    assert refused.value.errno == errno.EINVAL and refused.value.filename == path
     assert os.listdir("/proc/self/fd") == before
+
+
+def openings(path: Path, work: Callable[[], object]) -> int:
+    """How many times `work` opens the file at `path`, as the kernel sees it (inotify(7))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        assert libc.inotify_add_watch(watch, os.fsencode(path), 0x20) >= 0  # IN_OPEN
+        work()
+        with suppress(BlockingIOError):
+            return len(os.read(watch, 1 << 16)) // 16  # struct inotify_event, of a watch without names
+        return 0
+    finally:
+        os.close(watch)
+
+
+@pytest.mark.parametrize("has_proc", [True, False])
+def test_only_a_regular_file_is_opened(
+    has_proc: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening alone makes a terminal of /dev/ptmx, arms a watchdog and wakes the writer of a FIFO."""
+    if not has_proc:
+        monkeypatch.setattr(file_reading, "_OWN_DESCRIPTORS", "/proc/nowhere")
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    (tmp_path / "link").symlink_to(file)
+    assert openings(file, lambda: os.close(open_regular(tmp_path / "link"))) == 1
+    fifo = irregular(tmp_path)["fifo"]
+
+    def refused() -> None:
+        with pytest.raises(OSError, match="not a regular file"):
+            open_regular(fifo)
+
+    assert openings(fifo, refused) == 0
+
+
+def test_a_link_is_refused_where_none_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(__file__)
+    with pytest.raises(OSError) as refused:
+        open_regular(tmp_path / "link", follow=False)
+    assert refused.value.errno == errno.ELOOP
+    os.close(open_regular(__file__, follow=False))
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_refused_without_proc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_reading, "_OWN_DESCRIPTORS", "/proc/nowhere")
+    file, before = tmp_path / "file", os.listdir("/proc/self/fd")
+    file.write_bytes(b"x")
+    open_by_path = file_reading._open_by_path
+
+    def replace(path: Path, flags: int, about: os.stat_result) -> int:
+        (tmp_path / "other").write_bytes(b"y")
+        (tmp_path / "other").rename(path)
+        return open_by_path(path, flags, about)
+
+    monkeypatch.setattr(file_reading, "_open_by_path", replace)
+    with pytest.raises(OSError, match="another file replaced it"):
+        open_regular(file)
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch(0o200)
+    with pytest.raises(PermissionError) as refused:
+        open_regular(file)
+    assert refused.value.filename == file
 
 
 def test_a_folder_is_named_as_one(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def _is_possible(table: CompiledTable) -> bool:
 def _read(path: Path, digest: bytes) -> CompiledTable | None:
     """The rows of a good entry, which is then the youngest."""
     try:
-        with open(open_regular(path, os.O_NOFOLLOW), "rb") as file:
+        with open(open_regular(path, follow=False), "rb") as file:
             if os.fstat(file.fileno()).st_size > _ENTRY_MAX:
                 return None
             # entries are never modified in place; reading one takes as long as all its processing
