@@ -53,6 +53,7 @@ MAX_NOTES = 1_024  # in one range
 MAX_SECTION_NAME = 256
 MAX_BUILD_ID_BYTES = 64
 MAX_SYMBOL_TABLES = 4  # real files have .symtab and .dynsym
+SECTION_BYTES_MAX = 1 << 29  # of a table that is read; string tables of debug builds have some 100 MB
 UNPACKED_MAX = 1 << 28  # bytes; beyond any .debug_frame and any .gnu_debugdata, a bomb stops here
 _XZ_MEMORY_MAX = 1 << 27  # xz -9 needs 65 MiB to unpack
 _PIECE = 1 << 20
@@ -183,10 +184,10 @@ class ElfSections:
         return next((s for s in self.sections if s.name == name and s.type != SHT_NOBITS and s.size), None)
 
     def content(self, section: Section) -> memoryview:
-        """The section's bytes in the file; cut where the file ends."""
+        """The section's bytes in the file; cut where the file ends, and at SECTION_BYTES_MAX."""
         if section.type == SHT_NOBITS:
             return self.data[:0]
-        return self.data[section.file_offset : section.file_offset + section.size]
+        return self.data[section.file_offset : section.file_offset + min(section.size, SECTION_BYTES_MAX)]
 
     def symbol_tables(self) -> Iterator[tuple[Section, NDArray[np.void], memoryview]]:
         """.symtab and .dynsym in the file's order: section, symbols and a copy of their string table.

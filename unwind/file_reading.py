@@ -14,6 +14,8 @@ from io import BufferedReader
 from pathlib import Path
 
 COPIED_BYTES_MAX = 1 << 30  # of a file that may not be mapped, as of a file pulled from a device
+# Bytes without storage in such a file: linkers leave less than a page, of 2 MB at most, between two segments.
+HOLES_BYTES_MAX = 64 << 20
 _PIECE_BYTES = 1 << 20
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NAMING_ONLY = getattr(os, "O_PATH", _FLAGS) | os.O_CLOEXEC  # opens no device, waits for no FIFO (open(2))
@@ -80,7 +82,8 @@ def contents(descriptor: int, path: str | os.PathLike[str], mapped_from: int = 0
     path: for messages.
     mapped_from: smaller files are copied in any case, because their owner may rebuild them in place.
 
-    The file is mapped only if no other user can change it. Else it is copied, up to COPIED_BYTES_MAX.
+    The file is mapped only if no other user can change it. Else it is copied, up to COPIED_BYTES_MAX, if it stores what
+    it claims to hold: its owner then has paid for the bytes that we spend.
     Raises OSError: EFBIG, ENOMEM, and EIO for a file that becomes shorter meanwhile.
     """
     about = os.fstat(descriptor)
@@ -88,11 +91,8 @@ def contents(descriptor: int, path: str | os.PathLike[str], mapped_from: int = 0
     is_mapped = size >= mapped_from and _only_we_change(about)
     if not size:
         return memoryview(b"")
-    if not is_mapped and size > COPIED_BYTES_MAX:
-        reason = (
-            f"another user may change it, and it is larger than {COPIED_BYTES_MAX:,} bytes; read a copy of it"
-        )
-        raise OSError(errno.EFBIG, reason, path)
+    if not is_mapped and (excess := _excess(descriptor, size)):
+        raise OSError(errno.EFBIG, f"another user may change it, and {excess}; read a copy of it", path)
     try:
         data = _mapped(descriptor) if is_mapped else _copied(descriptor, size)
     except (MemoryError, OverflowError, ValueError):  # /proc/kcore is larger than any address space
@@ -105,6 +105,28 @@ def contents(descriptor: int, path: str | os.PathLike[str], mapped_from: int = 0
 def _only_we_change(about: os.stat_result) -> bool:
     """Whether root or this user owns a file and no other may write. A write bit of an ACL shows as the group's (acl(5))."""
     return about.st_uid in (0, os.geteuid()) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _excess(descriptor: int, size: int) -> str:
+    """Why a file is not copied; "" = it is."""
+    if size > COPIED_BYTES_MAX:
+        return f"it is larger than {COPIED_BYTES_MAX:,} bytes"
+    if _hole_bytes(descriptor, size) > HOLES_BYTES_MAX:
+        return f"more than {HOLES_BYTES_MAX:,} bytes of it are not stored (sparse)"
+    return ""
+
+
+def _hole_bytes(descriptor: int, size: int) -> int:
+    """Bytes without storage (lseek(2)), counted until they exceed the bound; 0 if the file system does not report them."""
+    holes = at = 0
+    while at < size and holes <= HOLES_BYTES_MAX:
+        try:
+            stored = os.lseek(descriptor, at, os.SEEK_DATA)
+            holes += stored - at
+            at = os.lseek(descriptor, stored, os.SEEK_HOLE)
+        except OSError as error:
+            return holes + (size - at if error.errno == errno.ENXIO else 0)  # ENXIO: the rest is a hole
+    return holes
 
 
 def _mapped(descriptor: int) -> memoryview:

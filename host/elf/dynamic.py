@@ -21,6 +21,7 @@ from memleak_android.unwind.elf_headers import (
     PT_GNU_PROPERTY,
     PT_INTERP,
     PT_LOAD,
+    SECTION_BYTES_MAX,
     SHT_SYMTAB,
     STT_FUNC,
     STT_GNU_IFUNC,
@@ -108,8 +109,13 @@ class ElfFile(ElfSections):
         return TargetError(f"{self.path} cannot be read as an ELF file: {reason}")
 
     def slice(self, offset: int, size: int) -> bytes:
-        """`size` bytes of the file."""
-        return self.view(offset, size).tobytes()
+        """`size` bytes of the file, at most SECTION_BYTES_MAX: a sparse file has any size, and headers are anybody's."""
+        if size > SECTION_BYTES_MAX:
+            raise self._bad(f"it has a table of {size:,} bytes")
+        try:
+            return self.view(offset, size).tobytes()
+        except MemoryError:
+            raise self._bad(f"{size:,} bytes are more than this machine's free memory") from None
 
     def bytes_from(self, offset: int, limit: int) -> bytes:
         """`limit` bytes of the file, fewer at its end."""
@@ -244,7 +250,7 @@ class ElfFile(ElfSections):
         """The same from .symtab, which a stripped file does not have."""
         for section, symbols, strings in self.symbol_tables():
             if section.type == SHT_SYMTAB:
-                return _select(symbols, bytes(strings), np.zeros(len(symbols), "<u2"), names, {})
+                return _select(symbols, strings, np.zeros(len(symbols), "<u2"), names, {})
         return []
 
     def _symbols(self, offset: int, count: int) -> NDArray[np.void]:
@@ -300,7 +306,7 @@ def _read(path: str) -> tuple[memoryview, FileIdentity]:
 
 def _select(
     table: NDArray[np.void],
-    strings: bytes,
+    strings: bytes | memoryview,
     numbers: NDArray[np.uint16],
     names: Iterable[str],
     versions: dict[int, int],

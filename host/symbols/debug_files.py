@@ -19,6 +19,10 @@ from memleak_android.unwind.elf_headers import SHT_DYNSYM, SHT_NOBITS, SHT_SYMTA
 from memleak_android.unwind.errors import BadElfError
 
 SYSTEM_DEBUG_DIR = Path("/usr/lib/debug")
+CRC_BYTES_MAX = (
+    1 << 30
+)  # of a file named by .gnu_debuglink; a second, and more than debuginfod's client takes
+_DEBUGLINK_BYTES_MAX = 4096  # a file name (NAME_MAX is 255), padding and the CRC
 MAX_INDEXED_FILES = 200_000  # a --symbols folder of a whole platform build has some 50,000 files
 
 
@@ -112,35 +116,47 @@ class DebugFileSearch:
     def find(self, path: str, build_id: str, own: ElfSections | None) -> list[SymbolFile]:
         """Files for the module mapped from `path`, best content first, including the module's own file."""
         found = [] if own is None else [SymbolFile(None, own, classify(own))]
-        for candidate in self._candidates(path, build_id, own):
-            self._add(candidate, found, path, build_id)
+        for candidate, crc in self._candidates(path, build_id, own):
+            self._add(candidate, found, path, build_id, crc)
         if not any(f.content is Content.DEBUG_INFO for f in found) and (sent := self._servers.find(build_id)):
             self._add(SymbolLocation(sent), found, path, build_id)
         if not any(f.location in self._index.of_build_id(build_id) for f in found if f.location):
             self._note_same_name(path, build_id)
         return sorted(found, key=lambda f: -f.content)
 
-    def _add(self, location: SymbolLocation, found: list[SymbolFile], path: str, build_id: str) -> None:
+    def _add(
+        self,
+        location: SymbolLocation,
+        found: list[SymbolFile],
+        path: str,
+        build_id: str,
+        crc: int | None = None,
+    ) -> None:
+        """crc: of a .gnu_debuglink, for a module without a build-id."""
         try:
             elf = location.open()
         except (OSError, BadElfError):
             return
         if build_id and elf.build_id and elf.build_id != build_id:
             self._refuse(location, elf.build_id, path, build_id)
-        else:
+        elif build_id or crc is None or _has_crc(elf, crc):
             found.append(SymbolFile(location, elf, classify(elf)))
 
-    def _candidates(self, path: str, build_id: str, own: ElfSections | None) -> Iterator[SymbolLocation]:
+    def _candidates(
+        self, path: str, build_id: str, own: ElfSections | None
+    ) -> Iterator[tuple[SymbolLocation, int | None]]:
+        """Locations, and the CRC-32 of those that a .gnu_debuglink names."""
         if build_id:
-            yield from self._index.of_build_id(build_id)
+            for location in self._index.of_build_id(build_id):
+                yield location, None
             for folder in (*self._symbol_dirs, self._system_dir):
-                yield SymbolLocation(folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug")
+                yield SymbolLocation(folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"), None
         if own is not None:
-            yield from map(SymbolLocation, self._debuglink_candidates(path, own, build_id))
+            yield from self._debuglink_candidates(path, own)
 
-    def _debuglink_candidates(self, path: str, own: ElfSections, build_id: str) -> Iterator[Path]:
+    def _debuglink_candidates(self, path: str, own: ElfSections) -> Iterator[tuple[SymbolLocation, int]]:
         section = own.find(".gnu_debuglink")
-        if section is None:
+        if section is None or section.size > _DEBUGLINK_BYTES_MAX:
             return
         content = bytes(own.content(section))
         name, _, _ = content.partition(b"\0")
@@ -151,17 +167,8 @@ class DebugFileSearch:
         file_name = os.fsdecode(name)
         candidates = (Path(folder), Path(folder, ".debug"), Path(f"{self._system_dir}{folder}"))
         for candidate in (location / file_name for location in candidates):
-            if self._crc_matches(candidate, crc):
-                yield candidate
-            elif build_id and candidate != Path(path):
-                yield candidate  # its build-id decides
-
-    @staticmethod
-    def _crc_matches(path: Path, crc: int) -> bool:
-        try:
-            return path.is_file() and zlib.crc32(open_elf(path).data) == crc
-        except (OSError, BadElfError):
-            return False
+            if candidate != Path(path):
+                yield SymbolLocation(candidate), crc
 
     def _note_same_name(self, path: str, build_id: str) -> None:
         for candidate, other in self._index.of_name(PurePosixPath(path).name):
@@ -174,6 +181,11 @@ class DebugFileSearch:
         )
         if note not in self._notes:
             self._notes.append(note)
+
+
+def _has_crc(elf: ElfSections, crc: int) -> bool:
+    """Whether all bytes of a file have this CRC-32; never for a larger one than CRC_BYTES_MAX."""
+    return len(elf.data) <= CRC_BYTES_MAX and zlib.crc32(elf.data) == crc
 
 
 def _files_below(folders: Sequence[Path]) -> Iterator[Path]:

@@ -96,7 +96,7 @@ def _make(file: SymbolFile, cache: Path | None) -> LineTable | None:
         archive = symbolic.Archive.from_bytes(data)
         symcache = next(archive.iter_objects()).make_symcache()
         packed = symcache.open_stream().read()
-    except (symbolic.SymbolicError, OSError, StopIteration):
+    except (symbolic.SymbolicError, OSError, StopIteration, MemoryError):
         return None
     if cache is not None:
         _write_cache(cache, packed, file.elf.first_load_vaddr)

@@ -106,6 +106,13 @@ class Symbolizer:
         return self._modules[key][1]
 
     def _load(self, module: SymbolModule) -> _ModuleSymbols:
+        """A module whose tables need more memory than there is has no names; the session goes on."""
+        try:
+            return self._read(module)
+        except MemoryError:
+            return _ModuleSymbols(SymbolTable([]), None)
+
+    def _read(self, module: SymbolModule) -> _ModuleSymbols:
         try:
             own: ElfSections | None = ElfSections(memoryview(module.data))
         except (BadElfError, OSError):

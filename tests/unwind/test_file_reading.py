@@ -160,6 +160,26 @@ def test_no_more_than_the_bound_is_copied(tmp_path: Path, monkeypatch: pytest.Mo
     assert refused.value.errno == errno.EFBIG
 
 
+@pytest.mark.parametrize("stored_at", [[0], [0, 1 << 26], [0, 3 << 25, (1 << 27) - 4096]])
+def test_a_sparse_file_is_not_copied(stored_at: list[int], tmp_path: Path) -> None:
+    """Its owner pays nothing for its size."""
+    file = tmp_path / "file"
+    with file.open("wb") as out:
+        for offset in stored_at:
+            out.seek(offset)
+            out.write(b"x" * 4096)
+        out.truncate(1 << 27)
+        if os.lseek(out.fileno(), 0, os.SEEK_HOLE) != 4096:
+            pytest.skip("this file system reports no holes")
+    assert len(contents_of(file)) == 1 << 27
+    file.chmod(0o666)
+    with pytest.raises(OSError, match="are not stored") as refused:
+        contents_of(file)
+    assert refused.value.errno == errno.EFBIG
+    os.truncate(file, 1 << 26)
+    assert contents_of(file)[:4097] == b"x" * 4096 + b"\0"
+
+
 def test_a_file_that_shrinks_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

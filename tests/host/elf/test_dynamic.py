@@ -9,12 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.dynamic import DT_STRSZ, ElfFile
 from memleak_android.host.errors import TargetError
+from memleak_android.unwind.elf_headers import PT_DYNAMIC
 from tests.support.gcc import gcc
 
 FILES = [
@@ -155,3 +158,34 @@ def test_a_file_that_another_user_truncates_ends_no_process(
     """
     done = subprocess.run([sys.executable, "-c", script, file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_table_of_any_size_in_a_sparse_file_is_an_error(library: bytes, tmp_path: Path) -> None:
+    """DT_STRSZ says 1 TB, and the file, which stores 16 kB, has them: no MemoryError, no copy."""
+    file = tmp_path / "a.so"
+    file.write_bytes(library)
+    elf = ElfFile(file)
+    dynamic = next(segment for segment in elf.segments if segment.type == PT_DYNAMIC)
+    row = list(elf.dynamic).index(DT_STRSZ)
+    with file.open("r+b") as out:
+        out.seek(dynamic.file_offset + 16 * row)
+        assert int.from_bytes(out.read(8), "little") == DT_STRSZ
+        out.seek(dynamic.file_offset + 16 * row + 8)
+        out.write((1 << 40).to_bytes(8, "little"))
+        out.truncate(1 << 41)
+    with pytest.raises(TargetError, match="it has a table of 1,099,511,627,776 bytes"):
+        ElfFile(file).dynamic_functions({"malloc"})
+
+
+def test_a_table_for_which_there_is_no_memory_is_an_error(
+    library: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.so").write_bytes(library)
+    elf = ElfFile(tmp_path / "a.so")
+
+    def view(offset: int, size: int) -> NDArray[np.uint8]:
+        raise MemoryError
+
+    monkeypatch.setattr(elf, "view", view)
+    with pytest.raises(TargetError, match="free memory"):
+        elf.dynamic_functions({"malloc"})

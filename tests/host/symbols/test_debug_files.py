@@ -1,0 +1,86 @@
+"""Debug files that .gnu_debuglink names: what they cost, and which are accepted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.profile.profile import SymbolClass
+from memleak_android.host.symbols import debug_files
+from memleak_android.host.symbols.symbol_table import SymbolTable
+from memleak_android.host.symbols.symbolizer import NAMELESS, Symbolizer
+from tests.support.oracles.symbols import FileModule, need
+
+NO_BUILD_ID = "--remove-section=.note.gnu.build-id"
+
+
+def linked(program: Path, folder: Path, *options: str) -> tuple[FileModule, Path]:
+    """A stripped program with a link, and the debug file beside it. options: for objcopy, of the program."""
+    stripped, debug = folder / "program", folder / "program.debug"
+    objcopy = need("objcopy")
+    subprocess.run([objcopy, "--only-keep-debug", program, debug], check=True)
+    link = f"--add-gnu-debuglink={debug}"
+    subprocess.run([objcopy, "--strip-all", link, *options, program, stripped], check=True)
+    return FileModule.open(stripped), debug
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what a CRC was computed of; more than 1 MB is not read."""
+    sizes: list[int] = []
+    crc32 = zlib.crc32
+
+    def count(data: memoryview) -> int:
+        sizes.append(len(data))
+        return crc32(data[: 1 << 20])
+
+    monkeypatch.setattr(debug_files.zlib, "crc32", count)
+    return sizes
+
+
+def test_a_build_id_spares_the_checksum(program: Path, checked: list[int], tmp_path: Path) -> None:
+    module, _ = linked(program, tmp_path)
+    assert Symbolizer().symbol_class(module) is SymbolClass.LINES
+    assert checked == []
+
+
+@pytest.mark.parametrize("options", [[], [NO_BUILD_ID]], ids=["build-id", "no build-id"])
+def test_a_sparse_file_is_not_read_for_its_checksum(
+    options: list[str], program: Path, checked: list[int], tmp_path: Path
+) -> None:
+    """It stores some kB, and reading what it claims to hold takes half an hour."""
+    module, debug = linked(program, tmp_path, *options)
+    if options:
+        os.truncate(debug, 1 << 42)
+        assert Symbolizer().symbol_class(module) is not SymbolClass.LINES
+    else:
+        other = tmp_path / "other"
+        other.mkdir()
+        _, unlike = linked(Path("/bin/true"), other)
+        unlike.replace(debug)
+        os.truncate(debug, 1 << 42)
+        symbolizer = Symbolizer()
+        assert symbolizer.symbol_class(module) is not SymbolClass.LINES
+        assert str(debug) in " ".join(symbolizer.notes)
+    assert checked == []
+
+
+def test_a_module_without_memory_for_its_tables_has_no_names(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one of many: the session goes on."""
+    table = SymbolTable
+
+    def without_memory(files: list[object]) -> SymbolTable:
+        if files:
+            raise MemoryError
+        return table([])
+
+    monkeypatch.setattr("memleak_android.host.symbols.symbolizer.SymbolTable", without_memory)
+    (chain,) = Symbolizer().resolve(FileModule.open(program), np.array([0x1000], np.uint64))
+    assert chain == NAMELESS
