@@ -132,15 +132,18 @@ class DebugFileSearch:
         build_id: str,
         crc: int | None = None,
     ) -> None:
-        """crc: of a .gnu_debuglink, for a module without a build-id."""
+        """crc: of the .gnu_debuglink that names the file. It decides unless both have a build-id."""
         try:
             elf = location.open()
         except (OSError, BadElfError):
             return
         if build_id and elf.build_id and elf.build_id != build_id:
             self._refuse(location, elf.build_id, path, build_id)
-        elif build_id or crc is None or _has_crc(elf, crc):
+        elif crc is None or (build_id and elf.build_id) or _has_crc(elf, crc):
             found.append(SymbolFile(location, elf, classify(elf)))
+        else:
+            name = PurePosixPath(path).name
+            self._note(f"{location} does not match the checksum in the .gnu_debuglink of {name}; not used")
 
     def _candidates(
         self, path: str, build_id: str, own: ElfSections | None
@@ -176,9 +179,10 @@ class DebugFileSearch:
                 self._refuse(candidate, other, path, build_id)
 
     def _refuse(self, candidate: SymbolLocation, found: str, path: str, wanted: str) -> None:
-        note = (
-            f"{candidate} has build-id {found or 'none'}, {PurePosixPath(path).name} has {wanted}; not used"
-        )
+        name = PurePosixPath(path).name
+        self._note(f"{candidate} has build-id {found or 'none'}, {name} has {wanted}; not used")
+
+    def _note(self, note: str) -> None:
         if note not in self._notes:
             self._notes.append(note)
 

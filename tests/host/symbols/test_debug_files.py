@@ -84,3 +84,25 @@ def test_a_module_without_memory_for_its_tables_has_no_names(
     monkeypatch.setattr("memleak_android.host.symbols.symbolizer.SymbolTable", without_memory)
     (chain,) = Symbolizer().resolve(FileModule.open(program), np.array([0x1000], np.uint64))
     assert chain == NAMELESS
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+@pytest.mark.parametrize("options", [[], [NO_BUILD_ID]], ids=["build-id", "no build-id"])
+def test_a_file_without_build_id_needs_the_checksum(
+    options: list[str], is_changed: bool, program: Path, tmp_path: Path
+) -> None:
+    """The module's own build-id says nothing about a debug file that has none."""
+    bare = tmp_path / "bare"
+    subprocess.run([need("objcopy"), NO_BUILD_ID, program, bare], check=True)
+    (tmp_path / "linked").mkdir()
+    _, debug = linked(bare, tmp_path / "linked")
+    module = tmp_path / "linked" / "module"
+    command = [need("objcopy"), "--strip-all", f"--add-gnu-debuglink={debug}", *options, program, module]
+    subprocess.run(command, check=True)
+    if is_changed:
+        debug.write_bytes(debug.read_bytes() + b"x")
+    symbolizer = Symbolizer()
+    is_used = symbolizer.symbol_class(FileModule.open(module)) is SymbolClass.LINES
+    assert is_used == (not is_changed)
+    note = f"{debug} does not match the checksum in the .gnu_debuglink of module; not used"
+    assert symbolizer.notes == ((note,) if is_changed else ())
