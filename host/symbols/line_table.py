@@ -1,4 +1,4 @@
-"""Lines and inlined functions of one module, from the `symbolic` library, cached on disk by build-id.
+"""Lines and inlined functions of one module, from the `symbolic` library, cached on disk by the digest of the file.
 
 Some systems have no wheels of `symbolic`. There load_line_table() returns None and names come from symbol tables.
 """
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from memleak_android.host.symbols.debug_files import SymbolFile
-from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared
-from memleak_android.unwind.elf_headers import BUILD_ID
+from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared, entry_path, file_digest
 from memleak_android.unwind.file_reading import read_file
 from memleak_android.unwind.file_writing import appearing, forget_oldest
 
@@ -76,17 +75,20 @@ class LineTable:
 
 
 def load_line_table(
-    file: SymbolFile | None, build_id: str, cache_dir: Path | None, sharing: Sharing | None = None
+    file: SymbolFile, cache_dir: Path | None, sharing: Sharing | None = None
 ) -> LineTable | None:
     """From the cache, else made from `file` (which has .debug_info) and cached. None if neither is possible.
 
-    sharing: of the cache. Without a file only the local cache is used, so that names do not depend on other workers.
+    cache_dir: None = no cache.
+    sharing: of the cache.
+
+    An entry belongs to the file's bytes. By build-id a target could supply lines for other programs, because it bears any.
     """
     if symbolic is None:
         return None
-    cache = cache_dir / f"{build_id}.symcache" if cache_dir and BUILD_ID.fullmatch(build_id) else None
-    if cache is None or file is None:
-        return _make(file, None) if file else _read_cache(cache) if cache else None
+    if cache_dir is None:
+        return _make(file, None)
+    cache = entry_path(cache_dir, file.elf.build_id, file_digest(file.elf.data), ".symcache")
     return (sharing or Unshared()).obtain(cache, lambda: _read_cache(cache), lambda: _make(file, cache))
 
 

@@ -121,7 +121,7 @@ class Symbolizer:
         files = self._search.find(path, module.build_id, own)
         packed = [unpacked for f in files if (unpacked := f.elf.unpack_debugdata()) is not None]
         best: SymbolFile | None = next((f for f in files if f.content is Content.DEBUG_INFO), None)
-        lines = load_line_table(best, module.build_id, self._cache_dir, self._sharing)
+        lines = load_line_table(best, self._cache_dir, self._sharing) if best else None
         return _ModuleSymbols(SymbolTable([f.elf for f in files] + packed), lines)
 
 

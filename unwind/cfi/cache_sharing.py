@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+def file_digest(data: memoryview) -> bytes:
+    """SHA-256 of all bytes of a file."""
+    return hashlib.sha256(data).digest()
+
+
+def entry_path(folder: Path, build_id: str, digest: bytes, suffix: str) -> Path:
+    """The path of a cache's entry, which belongs to the very bytes it was made from.
+
+    build_id: for readers of the folder only, because any file may bear another one's. In hex; "" = none.
+    digest: of all bytes that the entry depends on.
+    """
+    return folder / f"{build_id[:40] or 'unnamed'}-{digest.hex()[:32]}{suffix}"
 
 
 class Sharing(Protocol):

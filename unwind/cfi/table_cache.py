@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared
+from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared, entry_path, file_digest
 from memleak_android.unwind.cfi.compile import RowClass
 from memleak_android.unwind.cfi.compiled import ASK, CompiledTable, compile_table
 from memleak_android.unwind.cfi.engine_rows import CFA_REGISTER, CLASS, FIRST_RULE, SIGNED
@@ -101,7 +101,7 @@ class TableCache:
                 self._prune()
 
     def _path(self, module: Module, digest: bytes) -> Path:
-        return self.folder / f"{module.build_id[:40] or 'unnamed'}-{digest.hex()[:32]}.rows"
+        return entry_path(self.folder, module.build_id, digest, ".rows")
 
     def _prune(self) -> None:
         """Keeps the folder below its bound."""
@@ -153,7 +153,7 @@ def source_digest(image: ElfImage) -> bytes:
         digest.update(image.section_bytes(table))
     if not image.sections or (".ARM.exidx" in image.tables and not image.section(".ARM.extab")):
         # without section headers rows may be anywhere in the file
-        digest.update(image.data if image.is_readable() else b"")
+        digest.update(file_digest(image.data) if image.is_readable() else b"")
     return digest.digest()
 
 

@@ -65,7 +65,7 @@ def test_what_symbolic_borrows_outlives_the_archive(program: Path, monkeypatch: 
     monkeypatch.setattr(symcache, "_as_bytes", lambda data: Copy(data))
     monkeypatch.setattr(symcache.symbolic.Archive, "from_bytes", parse)
     file = SymbolFile(None, ElfSections(memoryview(bytearray(bytes_of_the_file))), Content.DEBUG_INFO)
-    assert symcache.load_line_table(file, "", None) is not None
+    assert symcache.load_line_table(file, None) is not None
     assert ended
 
 
@@ -166,14 +166,42 @@ def test_cache_is_used_and_a_damaged_one_made_anew(program: Path, stripped: Path
     vaddrs = np.array(text_vaddrs(program)[::7], np.uint64)
     first = Symbolizer(cache_dir=tmp_path).resolve(module, vaddrs)
     (cache,) = tmp_path.iterdir()
-    assert cache.name == f"{module.build_id}.symcache"
+    assert cache.name.startswith(f"{module.build_id}-") and cache.suffix == ".symcache"
     good = cache.read_bytes()
     for damaged in (b"", good[:100], good[:-1], good[:500] + bytes([good[500] ^ 1]) + good[501:]):
         cache.write_bytes(damaged)
         assert Symbolizer(cache_dir=tmp_path).resolve(module, vaddrs) == first
         assert cache.read_bytes() == good
-    from_cache = Symbolizer(cache_dir=tmp_path).resolve(FileModule.open(stripped), vaddrs)
-    assert [[f.line for f in c] for c in from_cache] == [[f.line for f in c] for c in first]
+    by_folder = Symbolizer([program], cache_dir=tmp_path).resolve(FileModule.open(stripped), vaddrs)
+    assert [[f.line for f in c] for c in by_folder] == [[f.line for f in c] for c in first]
+    assert list(tmp_path.iterdir()) == [cache]  # the same file, the same entry
+
+
+def test_the_cache_gives_a_module_nothing_of_another_that_bears_its_build_id(
+    program: Path, tmp_path: Path
+) -> None:
+    """A hostile target names functions and lines as it likes, also under the build-id of another program."""
+    module, cache = FileModule.open(program), tmp_path / "cache"
+    vaddrs = np.array(text_vaddrs(program)[::7], np.uint64)
+    own = Symbolizer().resolve(module, vaddrs)
+    forged = compile_cxx(INLINING_PROGRAM.replace("innermost", "harmless"), tmp_path / "forged")
+    data = forged.read_bytes()
+    wanted, own_id = bytes.fromhex(module.build_id), bytes.fromhex(FileModule.open(forged).build_id)
+    assert wanted != own_id and data.count(own_id) == 1
+    forged.write_bytes(data.replace(own_id, wanted))
+    hostile = FileModule.open(forged)
+    assert hostile.build_id == module.build_id
+    assert Symbolizer(cache_dir=cache).symbol_class(hostile) is SymbolClass.LINES
+    assert Symbolizer(cache_dir=cache).resolve(module, vaddrs) == own
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_without_its_debug_file_a_module_has_no_lines_from_the_cache(
+    program: Path, stripped: Path, tmp_path: Path
+) -> None:
+    assert Symbolizer(cache_dir=tmp_path).symbol_class(FileModule.open(program)) is SymbolClass.LINES
+    bare = Symbolizer(cache_dir=tmp_path)
+    assert bare.symbol_class(FileModule.open(stripped)) is not SymbolClass.LINES
 
 
 def test_unwritable_cache_changes_nothing(program: Path) -> None:
