@@ -145,9 +145,12 @@ def _work_bytes(image: ElfImage) -> int:
 def source_digest(image: ElfImage) -> bytes:
     """SHA-256 of all that the rows of a file depend on: its unwind sections and their addresses."""
     digest = hashlib.sha256(f"{image.machine} {image.loads} {sorted(image.tables.items())}".encode())
+    read = {
+        name: image.section(name) for name in _SECTIONS
+    }  # the first of each name, by which rows are decoded
     for section in image.sections:
         digest.update(repr(section).encode())
-        if section.name in _SECTIONS:
+        if section is read.get(section.name):
             digest.update(image.section_bytes(section))
     for table in image.tables.values():
         digest.update(image.section_bytes(table))

@@ -20,6 +20,7 @@ from memleak_android.unwind.cfi import table_cache
 from memleak_android.unwind.cfi.compiled import compile_table
 from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.cfi.table_cache import TableCache, decode_entry, encode_entry, source_digest
+from memleak_android.unwind.elf_image import ElfImage
 from tests.support.builders.cfi_assembler import block, op
 from tests.support.builders.small_library import CODE_VADDR, FUNCTION, filled
 
@@ -86,6 +87,37 @@ def test_another_file_with_the_same_build_id_gets_nothing(tmp_path: Path) -> Non
     assert ours.build_id == forged.build_id
     assert store(cache, ours) and not load(cache, forged)
     assert source_digest(ours) == source_digest(tiny(16)) != source_digest(forged)
+
+
+def test_a_section_that_many_headers_name_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """65,535 headers of one large section would make a file of some MB cost hours."""
+    hashed: list[int] = []
+
+    class Counted:
+        def __init__(self, data: bytes) -> None:
+            self.update(data)
+
+        def update(self, data: bytes | memoryview) -> None:
+            hashed.append(len(data))
+
+        def digest(self) -> bytes:
+            return bytes(32)
+
+    data = Path("/bin/ls").read_bytes()
+    image = ElfImage(memoryview(data), "ls")
+    (frame,) = (section for section in image.sections if section.name == ".eh_frame")
+    shoff, shentsize, shnum = int.from_bytes(data[40:48], "little"), data[58], data[60]
+    headers = data[shoff : shoff + shentsize * shnum]
+    at = shentsize * image.sections.index(frame)
+    copies = 1000 * headers[at : at + shentsize]
+    changed = bytearray(data) + headers + copies
+    changed[40:48] = len(data).to_bytes(8, "little")
+    changed[60:62] = (shnum + 1000).to_bytes(2, "little")
+    monkeypatch.setattr(table_cache.hashlib, "sha256", Counted)
+    many = ElfImage(memoryview(bytes(changed)), "ls")
+    assert len(many.sections) == len(image.sections) + 1000
+    source_digest(many)
+    assert hashed.count(frame.size) == 1
 
 
 def test_damaged_entries_are_none(tmp_path: Path) -> None:
