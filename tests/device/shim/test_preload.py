@@ -209,11 +209,12 @@ def test_a_file_that_names_no_session_changes_nothing(tmp_path: Path, text: str)
 
 
 def test_one_session_with_two_processes_ends_with_the_last(tmp_path: Path) -> None:
-    name = session_name()
+    name, done = session_name(), tmp_path / "done"
 
     def start_both() -> None:
-        for command in (("sh", "-c", "sleep 0.3"), (workload(), "many", "100", "37")):
-            started_outside(tmp_path, name, *command)
+        started_outside(tmp_path, name, "sh", "-c", f"while [ ! -e {done} ]; do sleep 0.01; done")
+        started_outside(tmp_path, name, workload(), "many", "100", "37").wait()
+        done.touch()
 
     session = await_process(name, start_both)
     assert session.sizes()[37] == 100
