@@ -65,10 +65,11 @@ void ml_recorder_retire(void)
 {
 	const struct ml_view *view = ml_view_in_force();
 	ml_u64 now_ns = ml_clock_exact_ns();
-	ml_u32 slot;
+	ml_u32 runs = ML_SESSION_RUNS, slot;
 
 	if (!view->segment || view == last_retired)
 		return;
+	__atomic_compare_exchange_n(&view->segment->is_over, &runs, ML_SESSION_LEFT, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 	/* If that fails (strict overcommit), the segment stays until it is unmapped. */
 	ML_MMAP(view->segment, view->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
 		-1);

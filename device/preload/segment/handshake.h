@@ -68,9 +68,10 @@ struct ml_greeting {
 ML_ASSERT_SIZE(struct ml_settings, 64);
 ML_ASSERT_SIZE(struct ml_greeting, 104);
 
-/* Set by the agent in the segment at the end. No call that begins later is recorded. */
+/* Set in the segment at the end, by the agent but for the last. No call that begins later is recorded. */
 enum ml_over {
 	ML_SESSION_RUNS = 0,
 	ML_SESSION_OVER = 1, /* the agent removes the hooks */
 	ML_SESSION_ABANDONED = 2, /* the process removes them itself where they remain */
+	ML_SESSION_LEFT = 3, /* the process has removed them, and its segment */
 };
