@@ -196,6 +196,7 @@ class Probe:
     text_low, text_high: of the executable segment; a call that returns into it comes from the allocator itself.
     identity: of the file whose offsets these are; None: of a copy, as for a device.
     entry_cost: "emulated" | "simulated" | "single-stepped"; return_cost likewise, "" without a return probe.
+    exits: offsets of the instructions that leave the function, probed in place of its return; None: the return is probed.
     """
 
     function: str  # lower-case name of enum ml_function
@@ -208,6 +209,7 @@ class Probe:
     entry_cost: str
     return_cost: str = ""
     identity: FileIdentity | None = None
+    exits: tuple[int, ...] | None = None
 
 
 class Tracer(Protocol):
@@ -244,10 +246,13 @@ def file_lines(path: str, identity: FileIdentity | None) -> list[str]:
     return [f"file {numbers} {quote(os.fsencode(path), safe='/')}"]
 
 
-def probe_line(probe: Probe, function_number: int) -> str:
-    """`probe FUNCTION FUNCTION_OFFSET ENTRY RETURN|- TEXT_LOW TEXT_HIGH PATH`, numbers in hex, path quoted."""
+def probe_lines(probe: Probe, function_number: int) -> list[str]:
+    """`probe FUNCTION FUNCTION_OFFSET ENTRY RETURN|- TEXT_LOW TEXT_HIGH PATH`, numbers in hex, path quoted; then its exits."""
     back = "-" if probe.return_offset is None else f"{probe.return_offset:x}"
-    return (
+    line = (
         f"probe {function_number:x} {probe.function_offset:x} {probe.entry_offset:x} {back}"
         f" {probe.text_low:x} {probe.text_high:x} {quote(os.fsencode(probe.path), safe='/')}"
     )
+    if probe.exits is None:
+        return [line]
+    return [line, " ".join(["exits", str(len(probe.exits)), *(f"{offset:x}" for offset in probe.exits)])]

@@ -103,7 +103,7 @@ def plan_every_process(choice: AllocatorChoice) -> EveryProcessPlan:
             continue
         try:
             check_runs_here(allocator.path)
-            more, remarks = plan_probes(allocator.path, choice)
+            more, remarks = plan_probes(allocator.path, choice, is_the_only_one=False)
         except TargetError as error:
             search.without.setdefault(error.message, []).extend(allocator.processes)
             continue

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from memleak_android.host.elf.dynamic import ElfFile
@@ -15,7 +15,7 @@ from memleak_android.host.tracers.agent.session_options import (
     PatchSite,
     ProbedFile,
     file_lines,
-    probe_line,
+    probe_lines,
 )
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
 from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS, REGION_FUNCTIONS
@@ -188,10 +188,11 @@ class Probes(Route):
         )
         probes, _ = probes_at(self.selection.elf(function.file), function.file.agent_path, [site])
         files = [line for probe in probes for line in file_lines(probe.path, probe.identity)]
-        lines = [*files, *(probe_line(probe, number) for probe in probes)]
-        if (exits := self._exits(rule, function)) is not None:
-            lines.append(" ".join(["exits", str(len(exits)), *(f"{offset:x}" for offset in exits)]))
-        return lines
+        exits = self._exits(rule, function)
+        return [
+            *files,
+            *(line for probe in probes for line in probe_lines(replace(probe, exits=exits), number)),
+        ]
 
 
 @dataclass(slots=True)

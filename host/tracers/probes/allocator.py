@@ -6,7 +6,7 @@ device/wire.h (numbers), device/agent/probes/function_names.h (BPF programs), de
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
 from memleak_android.host.errors import TargetError
@@ -14,9 +14,12 @@ from memleak_android.host.machine.binaries import local_arch
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.pairs.agent_lines import rule_line
 from memleak_android.host.pairs.schema import heap_family
-from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, file_lines, probe_line
+from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, file_lines
+from memleak_android.host.tracers.agent.session_options import probe_lines as one_probe_s_lines
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.function_extents import FunctionExtents
 from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
+from memleak_android.host.tracers.probes.return_sites import find_exits
 from memleak_android.host.wire.blocks import Function
 from memleak_android.unwind.code.disassembly import Flow, Instruction
 from memleak_android.unwind.elf_headers import EM_ARM, MACHINE_NAMES
@@ -50,6 +53,9 @@ HEAP_FUNCTIONS = tuple(
     for number, rule in enumerate(HEAP.rules, 1)
 )
 _INDISPENSABLE = ("malloc", "free")
+# Encodings of operator new, but for those that take std::nothrow: they throw std::bad_alloc.
+_OPERATOR_NEW, _NOTHROW = "_Zn", "RKSt9nothrow_t"
+_CANNOT_LEAVE = "not probed, for an exception that passes a return probe ends the program"
 _NOT_PROBED = "not probed, its address is chosen at run time (ifunc)"
 NO_REGIONS = "no mmap found to be probed"
 REGION_FUNCTIONS = (
@@ -117,9 +123,12 @@ def _named_object(objects: Sequence[LoadedObject], name: str) -> LoadedObject:
     raise TargetError(f"no object named {name} in the program", f"it has {names}")
 
 
-def plan_probes(object_path: str, choice: AllocatorChoice) -> tuple[list[Probe], list[str]]:
+def plan_probes(
+    object_path: str, choice: AllocatorChoice, *, is_the_only_one: bool = True
+) -> tuple[list[Probe], list[str]]:
     """Probes for the allocator in the ELF file at object_path, and remarks for `doctor` and -v.
 
+    is_the_only_one: whether the session probes no other allocator: the returns of a kind of functions are probed in one way.
     With choice.mmap also for the region functions if the file exports them, as libc does.
     Raises TargetError: not an ELF file, 32-bit, or without malloc or free.
     """
@@ -132,7 +141,7 @@ def plan_probes(object_path: str, choice: AllocatorChoice) -> tuple[list[Probe],
     for name in _INDISPENSABLE:
         if all(symbol.is_indirect for symbol in found[name]):
             raise chosen_at_run_time(choice.symbols_prefix + name, object_path)
-    probes = _probes(elf, object_path, HEAP_FUNCTIONS, found, notes)
+    probes = _probes(elf, object_path, HEAP_FUNCTIONS, found, notes, may_be_left=is_the_only_one)
     if choice.mmap:
         probes += _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes)
     return probes, notes
@@ -153,7 +162,10 @@ def probe_lines(probes: Sequence[Probe]) -> list[str]:
         if any(probe.function == function.name for probe in probes)
     ]
     files = {line: None for probe in probes for line in file_lines(probe.path, probe.identity)}
-    return [*heap, *files, *(probe_line(probe, FUNCTION_NUMBERS[probe.function]) for probe in probes)]
+    of_probes = (
+        line for probe in probes for line in one_probe_s_lines(probe, FUNCTION_NUMBERS[probe.function])
+    )
+    return [*heap, *files, *of_probes]
 
 
 def chosen_at_run_time(name: str, path: str) -> TargetError:
@@ -166,9 +178,8 @@ def chosen_at_run_time(name: str, path: str) -> TargetError:
 
 def unprobed_functions(notes: Iterable[str]) -> list[str]:
     """The notes that name functions whose allocations are missing."""
-    return [
-        f"{note}: what it allocates is missing" for note in notes if note.endswith((_NOT_PROBED, NO_REGIONS))
-    ]
+    ends = (_NOT_PROBED, _CANNOT_LEAVE, NO_REGIONS)
+    return [f"{note}: what it allocates is missing" for note in notes if note.endswith(ends)]
 
 
 def no_allocator(name: str, searched: str) -> TargetError:
@@ -232,6 +243,8 @@ def _probes(
     functions: Sequence[AllocatorFunction],
     found: dict[str, list[FunctionSymbol]],
     notes: list[str],
+    *,
+    may_be_left: bool = False,
 ) -> list[Probe]:
     owners: dict[int, AllocatorFunction] = {}
     chosen: list[tuple[AllocatorFunction, FunctionSymbol]] = []
@@ -242,15 +255,41 @@ def _probes(
             elif symbol.vaddr not in owners:
                 owners[symbol.vaddr] = function
                 chosen.append((function, symbol))
-    sites = []
+    sites: list[tuple[AllocatorFunction, ProbeSite]] = []
     for function, symbol in chosen:
         if _is_forwarded(elf, function, symbol, owners, chosen):
             notes.append(f"{symbol.name}: not probed, it only jumps to a function that is")
         else:
-            sites.append(_site(elf, path, function, symbol))
-    probes, remarks = probes_at(elf, path, sites)
+            sites.append((function, _site(elf, path, function, symbol)))
+    exits, refused = (
+        _exits(elf, sites) if may_be_left else ({}, [s.symbol for _, s in sites if _throws(s.symbol)])
+    )
+    notes += [f"{name}: {_CANNOT_LEAVE}" for name in refused]
+    probes, remarks = probes_at(elf, path, [site for _, site in sites if site.symbol not in refused])
     notes += remarks
-    return probes
+    return [replace(probe, exits=exits.get(probe.function_offset)) for probe in probes]
+
+
+def _exits(
+    elf: ElfFile, sites: Sequence[tuple[AllocatorFunction, ProbeSite]]
+) -> tuple[dict[int, tuple[int, ...]], list[str]]:
+    """By the functions' offsets the instructions that leave them, where one of the same kind may throw; and the symbols of those
+    whose exits, or those of their kind, are not known: the returns of a kind are probed in one way.
+    """
+    exits, refused = dict[int, tuple[int, ...]](), list[str]()
+    extents = FunctionExtents(elf)
+    for kind in {function.number: function for function, site in sites if _throws(site.symbol)}.values():
+        own = [site for function, site in sites if function is kind]
+        found = [find_exits(elf, site.file_offset, site.size, extents, kind.names) for site in own]
+        if any(one.refusal or not set(one.continued_in).issubset(kind.names) for one in found):
+            refused += [site.symbol for site in own if _throws(site.symbol)]
+        else:
+            exits |= {site.file_offset: one.returns for site, one in zip(own, found, strict=True)}
+    return exits, refused
+
+
+def _throws(symbol: str) -> bool:
+    return symbol.startswith(_OPERATOR_NEW) and not symbol.endswith(_NOTHROW)
 
 
 def _site(elf: ElfFile, path: str, function: AllocatorFunction, symbol: FunctionSymbol) -> ProbeSite:
