@@ -9,6 +9,7 @@
 #include "preload/hooks/names.h"
 #include "preload/hooks/inline_hook.h"
 #include "preload/stacks/maps.h"
+#include "preload/entries/operators.h"
 #include "preload/entries/originals.h"
 #include "preload/entries/pair_entries.h"
 #include "preload/entries/pairs.h"
@@ -165,17 +166,18 @@ int memleak_detach(void)
 }
 
 /*
- * In a process that was started with the shim: patches the slots of functions of --pairs, which it does not interpose.
+ * In a process that was started with the shim: patches the slots of functions that it does not interpose, those of --pairs and an
+ * allocator's own operators.
  */
-static void attach_pairs(void)
+static void attach_slots(void)
 {
 	const struct ml_view *view = ml_view_in_force();
 
-	if (!ml_recorder_is_on() || !view->pairs->n_rules || !ml_lock_try(&lock))
+	if (!ml_recorder_is_on() || !(view->pairs->n_rules || ml_operators_are_the_allocator_s()) || !ml_lock_try(&lock))
 		return;
 	ml_hook_before_loader = tidy;
 	if (!ml_plt_hook_find_pairs(view))
-		ml_plt_hook_patch(ML_HOOKS_OF_PLT);
+		ml_plt_hook_patch(ML_HOOKS_OF_PRELOAD);
 	ml_lock_release(&lock, 0);
 }
 
@@ -212,7 +214,7 @@ __attribute__((constructor)) static void start(void)
 	if (!ml_connect_read_environment(environment)) /* brought in by dlopen(), or without a session */
 		return;
 	ml_originals_ready();
-	attach_pairs();
+	attach_slots();
 	if (ml_nonce_is_set(&ml_connect_session.nonce) && !ml_recorder_is_following())
 		ml_connect_clean_environment(environment ? environment : ml_connect_first_environment());
 }

@@ -38,6 +38,40 @@
 	X(munmap, int, (void *, size_t))                         \
 	X(mremap, void *, (void *, size_t, size_t, int, ...))
 
+/*
+ * operator new and delete (Itanium C++ ABI, 5.1.5.3 "Operator Encodings"): hooked where the allocator's own object defines
+ * them, as those of tcmalloc, jemalloc and mimalloc do. There they need not come by malloc. s: how size_t is encoded.
+ */
+#define ML_OPERATORS_NEW_(X, s)                   \
+	X(_Znw##s)                                \
+	X(_Zna##s)                                \
+	X(_Znw##s##RKSt9nothrow_t)                \
+	X(_Zna##s##RKSt9nothrow_t)                \
+	X(_Znw##s##St11align_val_t)               \
+	X(_Zna##s##St11align_val_t)               \
+	X(_Znw##s##St11align_val_tRKSt9nothrow_t) \
+	X(_Zna##s##St11align_val_tRKSt9nothrow_t)
+#define ML_OPERATORS_DELETE_(X, s)             \
+	X(_ZdlPv)                              \
+	X(_ZdaPv)                              \
+	X(_ZdlPv##s)                           \
+	X(_ZdaPv##s)                           \
+	X(_ZdlPvRKSt9nothrow_t)                \
+	X(_ZdaPvRKSt9nothrow_t)                \
+	X(_ZdlPvSt11align_val_t)               \
+	X(_ZdaPvSt11align_val_t)               \
+	X(_ZdlPv##s##St11align_val_t)          \
+	X(_ZdaPv##s##St11align_val_t)          \
+	X(_ZdlPvSt11align_val_tRKSt9nothrow_t) \
+	X(_ZdaPvSt11align_val_tRKSt9nothrow_t)
+#if __SIZEOF_LONG__ == 8
+#define ML_OPERATORS_NEW(X) ML_OPERATORS_NEW_(X, m)
+#define ML_OPERATORS_DELETE(X) ML_OPERATORS_DELETE_(X, m)
+#else
+#define ML_OPERATORS_NEW(X) ML_OPERATORS_NEW_(X, j)
+#define ML_OPERATORS_DELETE(X) ML_OPERATORS_DELETE_(X, j)
+#endif
+
 /* Calls by which a program would harm itself if it did not know of the shim: sandbox.c, limits.c. */
 #define ML_SANDBOX_FUNCTIONS(X)                                                          \
 	X(prctl, int, (int, unsigned long, unsigned long, unsigned long, unsigned long)) \

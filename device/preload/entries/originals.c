@@ -98,6 +98,17 @@ long ml_from_kernel(long result)
 	return ml_is_error(result) ? ml_fail((int)-result) : result;
 }
 
+void *ml_next_operator_new;
+
+static void *next_definition(const char *name)
+{
+	void *next = (void *)(__system_property_get && sizeof(long) == 4 ? -2L : -1L);
+	/* RTLD_NEXT depends on the calling address, so this must not become a tail call. */
+	void *volatile found = dlsym ? dlsym(next, name) : NULL;
+
+	return found;
+}
+
 static void look_up(void)
 {
 	static const struct {
@@ -108,20 +119,18 @@ static void look_up(void)
 		ML_ALLOCATOR_FUNCTIONS(NAME) ML_EXEC_FUNCTIONS(NAME) ML_REGION_FUNCTIONS(NAME) ML_SELF_FUNCTIONS(NAME)
 #undef NAME
 	};
-	void *next = (void *)(__system_property_get && sizeof(long) == 4 ? -2L : -1L);
-
 	ml_original = (struct ml_originals){ .malloc = __libc_malloc,
 					     .calloc = __libc_calloc,
 					     .realloc = __libc_realloc,
 					     .memalign = __libc_memalign,
 					     .free = __libc_free };
-	for (size_t i = 0; dlsym && i < sizeof(names) / sizeof(names[0]); i++) {
-		/* RTLD_NEXT depends on the calling address, so this must not become a tail call. */
-		void *found = dlsym(next, names[i].name);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		void *found = next_definition(names[i].name);
 
 		if (found)
 			*(void **)((char *)&ml_original + names[i].offset) = found;
 	}
+	ml_next_operator_new = next_definition(sizeof(size_t) == 8 ? "_Znwm" : "_Znwj");
 }
 
 /* A program that found our function must get a result even if its libc lacks the original. */

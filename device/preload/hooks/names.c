@@ -6,6 +6,7 @@
 #include "preload/hooks/modules.h"
 #include "preload/recorder/connect.h"
 #include "preload/segment/attach_abi.h"
+#include "preload/entries/operators.h"
 #include "preload/entries/originals.h"
 #include "preload/entries/pairs.h"
 
@@ -22,6 +23,9 @@ ML_EXEC_FUNCTIONS(DECLARE)
 EXEC_FORMS(DECLARE)
 ML_REGION_FUNCTIONS(DECLARE)
 ML_SELF_FUNCTIONS(DECLARE)
+#define DECLARE_ENTRY(function) extern char ml_entry_##function[];
+ML_OPERATORS_NEW(DECLARE_ENTRY)
+ML_OPERATORS_DELETE(DECLARE_ENTRY)
 
 #define ADDRESS(function) (unsigned long)(function)
 #define AT(variable) (unsigned long *)(void *)&(variable)
@@ -30,11 +34,13 @@ ML_SELF_FUNCTIONS(DECLARE)
 #define EXEC(function, ...) ORIGINAL(function, ML_HOOK_EXEC)
 #define REGIONS(function, ...) ORIGINAL(function, ML_HOOK_REGIONS)
 #define SELF(function, ...) ORIGINAL(function, ML_HOOK_SELF)
+#define OPERATOR(function) { #function, ADDRESS(ml_entry_##function), AT(ml_operators.function), ML_HOOK_OPERATORS, 0 },
 #define FORM(function) { #function, ADDRESS(function), NULL, ML_HOOK_EXEC, 0 },
 #define LOADER(name, function, ...) { name, ADDRESS(ml_hook_##function), AT(ml_loader_original.function), ML_HOOK_LOADER, 0 },
 
-struct ml_hook ml_hooks[ML_HOOKS] = { ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_FUNCTIONS(EXEC) EXEC_FORMS(
-	FORM) ML_LOADER_FUNCTIONS(LOADER) ML_REGION_FUNCTIONS(REGIONS) ML_SELF_FUNCTIONS(SELF) };
+struct ml_hook ml_hooks[ML_HOOKS] = { ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_FUNCTIONS(EXEC) EXEC_FORMS(FORM)
+					      ML_LOADER_FUNCTIONS(LOADER) ML_REGION_FUNCTIONS(REGIONS) ML_SELF_FUNCTIONS(SELF)
+						      ML_OPERATORS_NEW(OPERATOR) ML_OPERATORS_DELETE(OPERATOR) };
 
 enum ml_libc ml_hook_libc;
 
@@ -69,6 +75,11 @@ static struct candidates {
 	ElfW(Word) asked_for; /* hash of that version; 0 = libc has none, or was not scanned yet */
 } candidates[ML_HOOKS_OWN];
 
+/* The object that defines an operator. */
+static struct definer {
+	unsigned long low, high;
+} definers[ML_HOOKS_OWN];
+
 static void collect(struct candidates *of, const struct ml_elf *elf, const char *name, int is_libc)
 {
 	unsigned int n = ml_elf_definitions(elf, name, of->all + of->n, CANDIDATES_MAX - of->n);
@@ -100,7 +111,7 @@ static int bind(unsigned int number)
 	return 0;
 }
 
-void ml_hook_scan_module(const struct ml_elf *elf)
+void ml_hook_scan_module(const struct ml_elf *elf, const struct ml_module *module)
 {
 	enum ml_libc libc = ml_elf_find(elf, "gnu_get_libc_version")  ? ML_LIBC_GLIBC :
 			    ml_elf_find(elf, "__system_property_get") ? ML_LIBC_BIONIC :
@@ -114,8 +125,18 @@ void ml_hook_scan_module(const struct ml_elf *elf)
 			continue;
 		else if (ml_hooks[i].family == ML_HOOK_ALLOCATOR)
 			collect(&candidates[i], elf, ml_hooks[i].name, libc != ML_LIBC_UNKNOWN);
-		else
-			ml_hooks[i].real = ml_elf_find(elf, ml_hooks[i].name);
+		else if ((ml_hooks[i].real = ml_elf_find(elf, ml_hooks[i].name)) && ml_hooks[i].family == ML_HOOK_OPERATORS)
+			definers[i] = (struct definer){ module->low, module->high };
+}
+
+/* What another object's operators take comes by malloc. */
+static void drop_foreign_operators(void)
+{
+	unsigned long malloc = ml_hooks[0].real ? ml_hooks[0].real : (unsigned long)ml_original.malloc;
+
+	for (unsigned int i = 0; i < ML_HOOKS_OWN; i++)
+		if (ml_hooks[i].family == ML_HOOK_OPERATORS && (malloc < definers[i].low || malloc >= definers[i].high))
+			ml_hooks[i].real = 0;
 }
 
 /* On bionic before Android 8 no module defines them. The __loader_ names are younger. */
@@ -146,36 +167,37 @@ void ml_hook_name_pairs(const struct ml_view *view)
 	}
 }
 
-/* After the last module. In a process that was started with the shim, only the loader's originals are still unknown. */
-static void set_originals(int only_loader)
+/* After the last module. In a process that was started with the shim, malloc's family is known already. */
+static void set_originals(unsigned int families)
 {
 	if (ml_hook_libc == ML_LIBC_UNKNOWN)
 		ml_hook_libc = ML_LIBC_OTHER;
 	if (ml_hook_libc == ML_LIBC_BIONIC)
 		search_linker();
+	drop_foreign_operators();
 	for (unsigned int i = 0; i < ML_HOOKS; i++)
-		if (ml_hooks[i].real && ml_hooks[i].original && (!only_loader || ml_hooks[i].family == ML_HOOK_LOADER))
+		if (ml_hooks[i].real && ml_hooks[i].original && families & ML_HOOK_BIT(ml_hooks[i].family))
 			*ml_hooks[i].original = ml_hooks[i].real;
 }
 
 /*
- * A pair's function may be one that we replace ourselves (syscall): its entry then forwards to ours. Where our entries are
- * interposed, slots lead there already.
+ * A pair's function may be one that we replace ourselves (syscall, operator new): its entry then forwards to ours. Where our
+ * entries are interposed, slots lead there already.
  */
 static unsigned long original_of_pair(struct ml_hook *hook)
 {
 	unsigned int own = find(hook->name, 0, ML_HOOKS_OWN);
 
-	if (own == ML_HOOKS_OWN)
+	if (own == ML_HOOKS_OWN || !ml_hooks[own].real) /* another object's operator new */
 		return hook->real;
-	if (ml_originals_are_interposed)
+	if (ml_originals_are_interposed && ml_hooks[own].family == ML_HOOK_SELF)
 		hook->real = ml_hooks[own].entry;
 	return ml_hooks[own].entry;
 }
 
 void ml_hook_adopt_pairs(void)
 {
-	set_originals(1);
+	set_originals(ML_HOOKS_OF_PRELOAD);
 	for (unsigned int i = ML_HOOKS_OWN; i < ML_HOOKS; i++)
 		if (ml_hooks[i].name && ml_hooks[i].real && pair_names[i - ML_HOOKS_OWN].is_size_function)
 			ml_pairs_size_by(pair_names[i - ML_HOOKS_OWN].function, ml_hooks[i].real);
@@ -213,7 +235,7 @@ int ml_hook_adopt(void)
 	if (result != ML_ATTACH_OK)
 		return result;
 	ml_hook_knows_allocator = 1;
-	set_originals(0);
+	set_originals(~0u);
 	ml_originals_adopt();
 	return ML_ATTACH_OK;
 }

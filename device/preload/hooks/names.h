@@ -3,6 +3,7 @@
 #pragma once
 
 #include "preload/hooks/elf.h"
+#include "preload/hooks/modules.h"
 #include "preload/segment/segment.h"
 
 enum ml_hook_family {
@@ -11,15 +12,17 @@ enum ml_hook_family {
 	ML_HOOK_LOADER,  /* to notice modules that come and go */
 	ML_HOOK_REGIONS, /* the mmap family, with --mmap */
 	ML_HOOK_SELF,    /* what would harm the process if the shim did not see it: entries/sandbox.c, limits.c */
+	ML_HOOK_OPERATORS, /* operator new and delete, where the allocator's own object defines them */
 	ML_HOOK_PAIRS,   /* functions of --pairs: pairs.h */
 };
 
-/* Families as bits. Inline hooks take the allocator's calls; what the program does to itself comes by slots there, too. */
+/* Families as bits. Inline hooks take the functions of malloc's family; what else there is comes by slots there, too. */
 #define ML_HOOK_BIT(family) (1u << (family))
-#define ML_HOOKS_OF_INLINE ML_HOOK_BIT(ML_HOOK_SELF)
-#define ML_HOOKS_OF_PLT                                                                             \
-	(ML_HOOK_BIT(ML_HOOK_ALLOCATOR) | ML_HOOK_BIT(ML_HOOK_EXEC) | ML_HOOK_BIT(ML_HOOK_LOADER) | \
-	 ML_HOOK_BIT(ML_HOOK_SELF) | ML_HOOK_BIT(ML_HOOK_PAIRS))
+#define ML_HOOKS_OF_INLINE (ML_HOOK_BIT(ML_HOOK_SELF) | ML_HOOK_BIT(ML_HOOK_OPERATORS))
+/* Where malloc's family is interposed. */
+#define ML_HOOKS_OF_PRELOAD (ML_HOOK_BIT(ML_HOOK_LOADER) | ML_HOOK_BIT(ML_HOOK_OPERATORS) | ML_HOOK_BIT(ML_HOOK_PAIRS))
+#define ML_HOOKS_OF_PLT \
+	(ML_HOOKS_OF_PRELOAD | ML_HOOK_BIT(ML_HOOK_ALLOCATOR) | ML_HOOK_BIT(ML_HOOK_EXEC) | ML_HOOK_BIT(ML_HOOK_SELF))
 
 struct ml_hook {
 	const char *name;
@@ -39,7 +42,7 @@ enum ml_libc {
 /* The process's libc, once modules were scanned. */
 extern enum ml_libc ml_hook_libc __attribute__((visibility("hidden")));
 
-#define ML_HOOKS_OWN 45u
+#define ML_HOOKS_OWN 65u
 #define ML_HOOKS (ML_HOOKS_OWN + ML_PAIR_NAMES)
 
 /* Those of --pairs come last. */
@@ -60,7 +63,7 @@ void ml_hook_adopt_pairs(void);
  * To be called for each module but our own, in lookup order. Binds each name to the first definition; the originals are
  * set by ml_hook_adopt() after the last module.
  */
-void ml_hook_scan_module(const struct ml_elf *elf);
+void ml_hook_scan_module(const struct ml_elf *elf, const struct ml_module *module);
 
 /*
  * Returns enum ml_attach_result: are malloc and free known? If so, our entries forward to the real functions from now

@@ -93,6 +93,11 @@ static int is_own_stub(const struct pass *pass, const struct ml_relocation *relo
 	return range && range->protection & PROT_EXEC && (!own || own == hook->real);
 }
 
+static int is_of_heap(const struct ml_hook *hook)
+{
+	return hook->family == ML_HOOK_ALLOCATOR || hook->family == ML_HOOK_OPERATORS;
+}
+
 /* Writable though it should be read-only by now: the loader is still relocating, or the program wants it so. */
 static int is_unsettled(const struct pass *pass, unsigned long slot)
 {
@@ -121,7 +126,7 @@ static void patch_slot(struct pass *pass, const struct ml_relocation *relocation
 	if (error > 0 && value != hook->real) /* bound by the loader meanwhile */
 		error = ml_hook_pages_store(&pass->pages, relocation->address, hook->real, hook->entry);
 	if (!error) {
-		report->n_slots += hook->family == ML_HOOK_ALLOCATOR;
+		report->n_slots += is_of_heap(hook);
 		return;
 	}
 	books.n_slots--;
@@ -146,7 +151,7 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 		return;
 	if (value == hook->real || is_own_stub(pass, relocation, value, hook))
 		patch_slot(pass, relocation, number, value);
-	else if (hook->family == ML_HOOK_ALLOCATOR)
+	else if (is_of_heap(hook))
 		pass->entry->report.n_foreign++;
 }
 
@@ -175,8 +180,7 @@ static ml_u32 count_slots(const struct ml_hook_module *module)
 	ml_u32 n = 0;
 
 	for (ml_u32 i = 0; i < books.n_slots; i++)
-		n += books.slots[i].module == (ml_u32)(module - books.modules) &&
-		     ml_hooks[books.slots[i].hook].family == ML_HOOK_ALLOCATOR;
+		n += books.slots[i].module == (ml_u32)(module - books.modules) && is_of_heap(&ml_hooks[books.slots[i].hook]);
 	return n;
 }
 
@@ -245,7 +249,7 @@ static void restore(struct pass *pass)
 static void scan(struct pass *pass)
 {
 	if (!open_module(pass))
-		ml_hook_scan_module(&pass->elf);
+		ml_hook_scan_module(&pass->elf, pass->module);
 }
 
 static void visit_module(void *context, const struct ml_mappings *maps, const struct ml_module *module)

@@ -39,8 +39,9 @@ unsigned int ml_hook_number(const char *name)
 	return ml_is_same_text(name, "malloc") ? 0 : ML_HOOKS;
 }
 
-void ml_hook_scan_module(const struct ml_elf *elf)
+void ml_hook_scan_module(const struct ml_elf *elf, const struct ml_module *module)
 {
+	(void)module;
 	if (!ml_hooks[0].real)
 		ml_hooks[0].real = ml_elf_find(elf, "malloc");
 }

@@ -1,0 +1,64 @@
+"""Allocators whose operator new does not come by malloc: every route counts what it takes, and what it gives back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.attaching import attached
+from tests.support.workloads import PROGRAMS, build, run
+
+SOURCE = PROGRAMS / "own_operators.cc"
+ROUNDS = 7
+HELD = {**dict.fromkeys((101, 211, 307, 401, 509, 512), ROUNDS), 99991: 0}
+INSTALLED = ("tcmalloc_minimal", "jemalloc", "mimalloc")
+
+
+def allocators() -> list[str]:
+    """Ours, and those of the machine."""
+    found = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout.split()
+    return ["own", *(f"lib{name}" for name in INSTALLED if any(f"/lib{name}.so" in word for word in found))]
+
+
+@pytest.fixture(scope="module", params=allocators())
+def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The program and its plugin, linked with an allocator."""
+    folder = tmp_path_factory.mktemp(request.param)
+    plugin = build(SOURCE, folder, "-DPLUGIN", "-shared", "-fPIC", output="plugin.so")
+    if request.param == "own":
+        library = build(SOURCE, folder, "-DALLOCATOR", "-shared", "-fPIC", output="liballocator.so")
+    else:
+        listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout.split()
+        library = Path(next(word for word in listed if f"/{request.param}.so" in word))
+    link = ("-Wl,--no-as-needed", library, f"-Wl,-rpath,{folder}", "-ldl")
+    return [build(SOURCE, folder, *map(str, link), output="program"), plugin]
+
+
+def held(report: dict[str, Any]) -> dict[int, int]:
+    found = Counter[int]()
+    for site in report["sites"]:
+        found[site["inuse_space"] // site["inuse_objects"]] += site["inuse_objects"]
+    return {size: found[size] for size in HELD}
+
+
+@pytest.mark.parametrize("tracer", ["preload", "bpf"])
+def test_from_the_start(command: list[Path], tracer: str, tmp_path: Path) -> None:
+    assert held(run(tracer, tmp_path, "--", *command).report) == HELD
+
+
+@pytest.mark.compares_code
+@pytest.mark.parametrize("tracer", ["plt", "inline", "bpf"])
+def test_attached(command: list[Path], tracer: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    with subprocess.Popen([*command, "waits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        with attached(process.pid, report, tracer=tracer) as session:
+            process.communicate(timeout=60)
+            session.communicate(timeout=60)
+    assert process.returncode == 0
+    assert held(json.loads(report.read_text())) == HELD
