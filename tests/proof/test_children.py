@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.workloads import both_tracers, built, functions, run
+from tests.support.workloads import PROGRAMS, both_tracers, built, functions, run
 
 
 @both_tracers
@@ -26,6 +26,13 @@ def test_children_not_measured_are_mentioned(
     assert [note for note in result.report["notes"] if "child" in note] == remark
     assert result.amounts() == (7, 1)
     assert result.report["verdict"] == "ok"
+
+
+@both_tracers
+def test_children_that_run_another_program_are_mentioned(tracer: str, tmp_path: Path) -> None:
+    found = run(tracer, tmp_path, "--", built(PROGRAMS / "spawner"))
+    assert "4 child processes were not measured; use --follow" in found.report["notes"]
+    assert found.amounts() == (1009, 1)
 
 
 @both_tracers

@@ -17,8 +17,9 @@ struct ml_preload_child {
 
 static bool is_traced(void *context, ml_u32 pid)
 {
-	(void)context, (void)pid;
-	return true; /* records are of the command and its children only */
+	const struct ml_preload_children *children = context;
+
+	return children->are_followed || pid == children->parent; /* records are of the process and its children only */
 }
 
 static struct ml_preload_child *find(struct ml_preload_children *children, ml_u32 pid)
@@ -70,6 +71,7 @@ static void on_process(void *context, const struct ml_process *record)
 	struct ml_preload_child *child = find(children, record->pid);
 
 	if (!children->are_followed) {
+		children->n_forked += record->event == ML_PROCESS_FORK;
 		if (record->event == ML_PROCESS_EXEC)
 			ml_preload_processes_on_exec(children->processes, record->pid);
 	} else if (record->event == ML_PROCESS_FORK)
@@ -86,6 +88,7 @@ void ml_preload_children_open(struct ml_preload_children *children, int pid, boo
 	struct ml_sideband_ops ops = { is_traced, NULL, on_process, children };
 
 	children->processes = processes;
+	children->parent = (ml_u32)pid;
 	children->are_followed = are_followed;
 	children->sideband = ml_sideband_open(pid, ops);
 	if (!children->sideband && are_followed)

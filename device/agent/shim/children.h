@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * With --follow: notices programs of the command's children that never load the shim (static ones), by perf side-band records of the
- * kernel.
+ * By perf side-band records of the kernel. With --follow: notices programs of the command's children that never load the shim
+ * (static ones). Without: counts the children, also those that call no allocator before they run exec.
  */
 #pragma once
 
@@ -14,12 +14,14 @@ struct ml_preload_children {
 	struct ml_preload_child *children; /* that have not joined */
 	size_t count, room;
 	bool are_followed;
+	ml_u32 parent;
+	ml_u64 n_forked; /* by the parent, and not followed */
 	ml_u64 lost; /* records, and children for lack of memory */
 };
 
 /*
- * Called before the command is released; a gap if no children can be noticed. are_followed: false for a process that is attached
- * to, whose exec alone is noticed.
+ * Called before the command is released. are_followed: then it is a gap if no children can be noticed. If not, exec of the process
+ * itself is noticed, too.
  */
 void ml_preload_children_open(struct ml_preload_children *children, int pid, bool are_followed,
 			      struct ml_preload_processes *processes);

@@ -213,8 +213,7 @@ static int start_command(struct session *session)
 	if (ml_preload_command_start(config, session->word.text, &session->base.child))
 		return -1;
 	session->processes.command = (ml_u32)session->base.child.pid;
-	if (config->follow)
-		ml_preload_children_open(&session->children, session->base.child.pid, true, &session->processes);
+	ml_preload_children_open(&session->children, session->base.child.pid, config->follow, &session->processes);
 	return 0;
 }
 
@@ -309,6 +308,14 @@ static void drain_again(void *session)
 	drain(session);
 }
 
+/* Not measured: those that the kernel told of, or (without its records) that called the allocator. */
+static ml_u64 count_children(const struct session *session)
+{
+	ml_u64 n = ml_preload_processes_children(&session->processes);
+
+	return session->children.n_forked > n ? session->children.n_forked : n;
+}
+
 static int end(void *context, enum ml_reason reason)
 {
 	struct session *session = context;
@@ -323,14 +330,15 @@ static int end(void *context, enum ml_reason reason)
 		return reason == ML_REASON_TARGET_ERROR ? 4 : 5;
 	}
 	ml_preload_children_report_rest(&session->children);
-	session->base.lost[ML_LOST_MAPPINGS] += session->children.lost;
+	if (session->base.config->follow || session->base.config->pid) /* else they only count children */
+		session->base.lost[ML_LOST_MAPPINGS] += session->children.lost;
 	stop_listening(session);
 	ml_preload_last_calls(&session->processes, drain_again, session);
 	ml_attached_end(&session->attached, reason == ML_REASON_TARGET_EXIT);
 	session->base.lost[ML_LOST_REGIONS] += ml_preload_regions_overdue(&session->regions);
 	write_snapshot(session); /* nothing changes any more */
 	ml_preload_processes_report_left(&session->processes);
-	ml_blocks_log_children(ml_preload_processes_children(&session->processes));
+	ml_blocks_log_children(count_children(session));
 	ml_blocks_end(reason, session->base.wait_status);
 	return 0;
 }
