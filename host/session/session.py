@@ -77,13 +77,16 @@ class Session:
     # of the snapshot that was requested last, beside the schedule
     _purpose: Literal["", "peak", "mark", "scan", "scanned"] = ""
     _stopped: bool = False
+    _interrupted: bool = False
     _is_held: bool = False  # the command, at its end
     _opened: set[tuple[int, str]] = field(default_factory=set)  # maps whose files were opened
 
     def run(self) -> None:
-        """Raises TargetError, TracerError or ConnectionCut where there is nothing to report."""
+        """Raises TargetError, TracerError or ConnectionCut where there is nothing to report; KeyboardInterrupt for a second
+        Ctrl-C, or a first one before anything was measured.
+        """
         try:
-            with stop_on_interrupt(self._stop):
+            with stop_on_interrupt(self._interrupt):
                 self._read()
         except (AgentDied, ConnectionCut) as error:
             if self.capture.snapshot is None:
@@ -247,6 +250,10 @@ class Session:
         wanted = max(SAFETY_FIRST_NS, elapsed_ns // SAFETY_TIME_SHARE, sent * 10**9 // SNAPSHOT_BYTES_PER_S)
         return min(wanted, max(elapsed_ns, SAFETY_FIRST_NS), SAFETY_INTERVAL_NS)
 
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        self._stop()
+
     def _stop(self) -> None:
         if not self._stopped:
             self._stopped = True
@@ -267,4 +274,6 @@ class Session:
         if whole is not None and (len(whole.live) or self.capture.processes):
             self.missing.append(text)
             return
+        if self._interrupted:  # the agent names what had not begun yet
+            raise KeyboardInterrupt
         raise reported_error(reason, text)
