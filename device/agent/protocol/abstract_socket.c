@@ -32,31 +32,45 @@ static void do_nothing(int number)
 	(void)number;
 }
 
-/* Returns whether there is a timer, which end_impatience() ends. */
-static bool begin_impatience(timer_t *timer)
+struct impatience {
+	timer_t timer;
+	bool is_set;
+	struct sigaction action; /* as before: a command that is started later inherits what is ignored */
+	sigset_t mask;
+};
+
+static void begin_impatience(struct impatience *impatience)
 {
 	struct sigaction action = { .sa_handler = do_nothing };
 	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2 };
 	struct itimerspec times = { { 0, IMPATIENCE_NS }, { 0, IMPATIENCE_NS } };
+	sigset_t signals;
 
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR2);
 	event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
-	sigaction(SIGUSR2, &action, NULL);
-	return !timer_create(CLOCK_MONOTONIC, &event, timer) && !timer_settime(*timer, 0, &times, NULL);
+	sigaction(SIGUSR2, &action, &impatience->action);
+	pthread_sigmask(SIG_UNBLOCK, &signals, &impatience->mask);
+	impatience->is_set = !timer_create(CLOCK_MONOTONIC, &event, &impatience->timer);
+	if (impatience->is_set)
+		timer_settime(impatience->timer, 0, &times, NULL);
 }
 
-static void end_impatience(timer_t timer, bool is_set)
+static void end_impatience(const struct impatience *impatience)
 {
-	if (is_set)
-		timer_delete(timer);
+	if (impatience->is_set)
+		timer_delete(impatience->timer);
+	pthread_sigmask(SIG_SETMASK, &impatience->mask, NULL);
+	sigaction(SIGUSR2, &impatience->action, NULL);
 }
 
 void ml_abstract_close(int fd)
 {
-	timer_t timer;
-	bool is_set = begin_impatience(&timer);
+	struct impatience impatience;
 
+	begin_impatience(&impatience);
 	close(fd);
-	end_impatience(timer, is_set);
+	end_impatience(&impatience);
 }
 
 int ml_abstract_let_descriptors_in(int connection, bool may_pass)
@@ -156,17 +170,17 @@ ssize_t ml_abstract_receive(int connection, void *bytes, size_t room, int *fds, 
 				  .msg_control = n ? control.bytes : NULL,
 				  .msg_controllen = n ? CMSG_LEN(n * sizeof(int)) : 0 };
 	ssize_t received;
-	timer_t timer;
+	struct impatience impatience;
 	int error;
-	bool is_set = begin_impatience(&timer);
 
 	for (size_t i = 0; i < n; i++)
 		fds[i] = -1;
+	begin_impatience(&impatience);
 	do
 		received = recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	while (received < 0 && errno == EINTR);
 	error = received < 0 ? errno : take_descriptors(&message, fds, n) ? 0 : EPROTO;
-	end_impatience(timer, is_set);
+	end_impatience(&impatience);
 	errno = error;
 	return error ? -1 : received;
 }

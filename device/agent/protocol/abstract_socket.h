@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Abstract sockets of the agent. Every user of the machine may connect to them, so nothing here waits for the other end: all sockets
- * are non-blocking, messages to a listener bring no descriptors where the kernel can refuse them (Linux 6.16), and the other end's user is known before its first byte is read.
+ * are non-blocking, messages to a listener bring no descriptors where the kernel can refuse them (Linux 6.16), and the other
+ * end's user is known before its first byte is read.
  */
 #pragma once
 

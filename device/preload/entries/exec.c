@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A recorded process stays recorded across exec: the session's variables, removed from its environment at the start,
- * are passed to the new program, unless its sandbox forbids what the shim would do there. Children exec under a pid of their own and do not get them.
+ * are passed to the new program, unless its sandbox forbids what the shim would do there. Children exec under a pid of their own
+ * and do not get them.
  */
 #include <stdarg.h>
 #include <stddef.h>
