@@ -89,7 +89,9 @@ def _spawn(
     outlives_us: bool,
 ) -> None:
     # A killed test run takes its machine along (prctl(2), PR_SET_PDEATHSIG).
-    words = list(argv) if outlives_us else ["setpriv", "--pdeathsig", "KILL", *argv]
+    # We may have ended before it asked for that.
+    alive = ("sh", "-c", f'[ "$PPID" = {os.getpid()} ] && exec "$@"', "sh")
+    words = list(argv) if outlives_us else ["setpriv", "--pdeathsig", "KILL", *alive, *argv]
     environment = dict(os.environ, HOME=str(folder))  # adb writes its key there
     # Ctrl-C in here would leave an unrecorded process. The child keeps the mask, and needs no SIGINT.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
