@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-# Debian's home of user nobody. The callers expect that this folder cannot be made
+# The home of Debian's user nobody. Callers expect that this folder cannot be made
 _NO_HOME = Path("/nonexistent")
 
 

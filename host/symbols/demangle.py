@@ -20,7 +20,7 @@ _MANY_NAMES = 1000
 # LLVM's demangler recurses without a limit: the nesting of a longer name might exceed a thread's stack.
 _MAX_LENGTH_HERE = 1024
 _SCHEMES = ("_Z", "_R", "__Z")
-# What repeats another part, or (G of Rust) means many lifetimes. A list is repeated only where a T refers to it.
+# References repeat another part of the name; Rust's G stands for many lifetimes. Only a T repeats a list.
 _ITANIUM_REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
 _RUST_REFERENCE = re.compile(r"[BG][0-9A-Za-z]*_")
 

@@ -46,7 +46,7 @@ class DemanglingProcess:
                 process.kill()
 
     def _of_request(self, names: Sequence[str], growth: int) -> list[str]:
-        """Asks for each name alone where there is no reply, or a name has a NUL and counts as two."""
+        """Asks for each name alone if there is no reply, or if a NUL made one name count as two."""
         texts = self._answered([str(growth), *names])
         if len(texts) == len(names):
             return texts

@@ -95,7 +95,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused_without_proc(
     assert os.listdir("/proc/self/fd") == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file: run it as another user")
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch(0o200)
@@ -139,7 +139,7 @@ def test_a_file_is_mapped_only_if_no_other_user_can_change_it(
     assert not isinstance(contents_of(file, 8193).obj, mmap.mmap)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away: run it as root")
 def test_a_file_of_another_user_is_copied(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 8192)
@@ -170,7 +170,9 @@ def test_a_sparse_file_is_not_copied(stored_at: list[int], tmp_path: Path) -> No
             out.write(b"x" * 4096)
         out.truncate(1 << 27)
         if os.lseek(out.fileno(), 0, os.SEEK_HOLE) != 4096:
-            pytest.skip("this file system reports no holes")
+            pytest.skip(
+                "this file system reports no holes: set TMPDIR to a folder on another (ext4, xfs, tmpfs)"
+            )
     assert len(contents_of(file)) == 1 << 27
     file.chmod(0o666)
     with pytest.raises(OSError, match="are not stored") as refused:

@@ -22,8 +22,9 @@
 #endif
 
 /*
- * A stranger's message may hold the last reference to a TCP socket that lingers (SO_LINGER). Whoever drops the message waits for as
- * long as the stranger wants, until a signal arrives (net/core/stream.c, sk_stream_wait_close()). So one arrives, again and again.
+ * A message of another user may hold the last reference to a TCP socket with SO_LINGER. The process that drops the message waits
+ * until that user reads the socket's queue, or a signal arrives (net/core/stream.c, sk_stream_wait_close()). So a timer sends one
+ * every 5 ms: the first may come before the wait.
  */
 #define IMPATIENCE_NS 5000000
 

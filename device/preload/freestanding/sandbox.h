@@ -40,7 +40,7 @@ static inline int ml_sandbox_forbids(long number)
 	       ((unsigned long)number >= ML_SYSTEM_CALLS || !(ml_sandbox.allowed[number / 32] >> number % 32 & 1));
 }
 
-/* What a forbidden system call returns. */
+/* The result of a system call that is forbidden, as ml_syscall() returns it. */
 long ml_sandbox_result(long number);
 
 /* Bits of enum ml_own_call: the calls that are not made any more. */

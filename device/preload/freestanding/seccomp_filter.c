@@ -17,7 +17,7 @@
 #define ARCHITECTURE AUDIT_ARCH_ARM
 #endif
 
-/* What the accumulator holds when an instruction is reached: on every way the same, or not known. */
+/* The accumulator when an instruction is reached: its value is known if it is the same by every path. */
 struct reached {
 	ml_u32 value;
 	ml_u8 is_reached, is_known;
@@ -101,7 +101,7 @@ static int lets_pass(const struct sock_filter *code)
 						 (action == SECCOMP_RET_ERRNO && code->k & SECCOMP_RET_DATA));
 }
 
-/* Whether the call is harmless on every way that arguments can lead it. Jumps only lead forward, so one pass will do. */
+/* Whether the call is harmless by every path that its arguments can take. Jumps only lead forward, so one pass will do. */
 static int allows(struct filter *filter, ml_u32 number)
 {
 	for (ml_u32 i = 0; i < filter->n; i++)
@@ -162,7 +162,7 @@ static int read_filter(struct filter *filter, const void *from)
 	return ml_read_memory(filter->code, (ml_u64)(unsigned long)program.code, (unsigned long)bytes) == bytes;
 }
 
-/* What the filter allows of all system calls; nothing, if there is no memory. Returns 0 if there is no such filter. */
+/* Sets the bits of the system calls that the filter allows: none if memory is short. Returns 0 if the filter cannot be read. */
 static int judge(const void *program, ml_u32 *allowed)
 {
 	long room = ML_MMAP(0, sizeof(struct filter), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a filter that the program is about to install leaves to the shim (sandbox.h). */
+/* Reads a seccomp filter before the program installs it, and records which system calls it leaves to the shim (sandbox.h). */
 #pragma once
 
 /*

@@ -129,7 +129,7 @@ void ml_hook_scan_module(const struct ml_elf *elf, const struct ml_module *modul
 			definers[i] = (struct definer){ module->low, module->high };
 }
 
-/* What another object's operators take comes by malloc. */
+/* Operators of another object than malloc's call malloc, which is hooked. */
 static void drop_foreign_operators(void)
 {
 	unsigned long malloc = ml_hooks[0].real ? ml_hooks[0].real : (unsigned long)ml_original.malloc;

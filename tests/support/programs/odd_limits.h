@@ -19,6 +19,18 @@ static int undumpable(void)
 	return 0;
 }
 
+static int forbid(struct sock_filter *filter, size_t bytes, int by_prctl)
+{
+	struct sock_fprog program = { (unsigned short)(bytes / sizeof(*filter)), filter };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return fail("no_new_privs");
+	if (by_prctl ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) :
+		       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program))
+		return fail("seccomp");
+	return 0;
+}
+
 /* Kills for every system call but those of malloc, output and exit. */
 static int sandboxed(void)
 {
@@ -34,11 +46,10 @@ static int sandboxed(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
 
 	keep(12);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-		return fail("seccomp");
+	if (forbid(filter, sizeof(filter), 1))
+		return 1;
 	keep(12);
 	return 0;
 }
@@ -49,7 +60,7 @@ static void *keep_some(void *unused)
 	return unused;
 }
 
-/* Kills for what a debugger does, and for opening a file to write, as services forbid it; for all threads, by libseccomp's way. */
+/* Kills for what a debugger does, and for opening a file to write, as services forbid it; for all threads, as libseccomp installs it. */
 static int forbids_some(void)
 {
 	struct sock_filter filter[] = {
@@ -62,13 +73,11 @@ static int forbids_some(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 	};
-	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
 	pthread_t thread;
 
 	keep(8);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program))
-		return fail("seccomp");
+	if (forbid(filter, sizeof(filter), 0))
+		return 1;
 	if (pthread_create(&thread, NULL, keep_some, NULL) || pthread_join(thread, NULL))
 		return fail("pthread_create");
 	keep(8);

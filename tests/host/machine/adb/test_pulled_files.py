@@ -62,7 +62,7 @@ def test_a_file_with_a_build_id_is_pulled_once_for_all_sessions_with_a_device(tm
 class Forging(Counting):
     """As LIBRARY, with its build-id and size, but other code."""
 
-    serial = "forging"  # type: ignore[assignment]
+    serial = "forging"
 
     def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None) -> None:
         super().pull(path, into)
