@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memleak_android.host.errors import ConnectionCut
+from memleak_android.host.errors import ConnectionCut, ExitCode
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.recording.file import RecordingWriter
@@ -82,8 +82,8 @@ class Session:
     _opened: set[tuple[int, str]] = field(default_factory=set)  # maps whose files were opened
 
     def run(self) -> None:
-        """Raises TargetError, TracerError or ConnectionCut where there is nothing to report; KeyboardInterrupt for a second
-        Ctrl-C, or a first one before anything was measured.
+        """Raises TargetError, TracerError or ConnectionCut where there is nothing to report, with ExitCode.ABORTED after
+        Ctrl-C; KeyboardInterrupt for a second one.
         """
         try:
             with stop_on_interrupt(self._interrupt):
@@ -274,6 +274,7 @@ class Session:
         if whole is not None and (len(whole.live) or self.capture.processes):
             self.missing.append(text)
             return
-        if self._interrupted:  # the agent names what had not begun yet
-            raise KeyboardInterrupt
-        raise reported_error(reason, text)
+        error = reported_error(reason, text)
+        if self._interrupted:  # before anything was measured, for the reason that the agent names
+            error.exit_code = ExitCode.ABORTED
+        raise error

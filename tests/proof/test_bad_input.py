@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.workloads import PROGRAM, both_tracers, built, functions, need, run
+from tests.support.attaching import descendant, until
+from tests.support.workloads import PROGRAM, both_tracers, build, built, functions, need, run
 
 ABORTED, TARGET, INCOMPLETE = 130, 4, 6
 
@@ -51,6 +52,27 @@ def test_interrupt_at_any_moment(tracer: str, after_s: float, tmp_path: Path) ->
     if process.returncode in (0, INCOMPLETE):
         check_beginning(json.loads(report.read_text()))
     assert not [pid for pid in agents if is_agent(pid)]
+
+
+def test_interrupt_before_anything_is_measured(tmp_path: Path) -> None:
+    """A static program never loads the shim: Ctrl-C ends the session as aborted, and the reason is said."""
+    need("preload")
+    program = build("waits", tmp_path, "-static", output="waits")
+    argv: list[str | Path] = [*PROGRAM, "--tracer", "preload", "--", program, "7"]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: descendant_runs(process.pid, "waits"))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == ABORTED and b"never loaded the recorder" in err, err
+
+
+def descendant_runs(pid: int, name: str) -> bool:
+    try:
+        return bool(descendant(pid, name))
+    except AssertionError:
+        return False
 
 
 def check_beginning(report: dict[str, Any]) -> None:
