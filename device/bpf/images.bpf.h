@@ -25,6 +25,7 @@ ml_u64 last_image = ML_BPF_FIRST_IMAGE;
 #define ML_PROT_EXEC 4
 #define ML_MAP_FIXED 0x10
 #define ML_MAP_FIXED_NOREPLACE 0x100000
+#define ML_CLONE_VM 0x100
 #define ML_CLONE_THREAD 0x10000
 
 static __always_inline ml_u64 ml_new_image(void)
@@ -210,11 +211,28 @@ static __always_inline ml_u64 ml_field(void *event, ml_u32 offset)
 	return value;
 }
 
+/* The entry of the process in whose memory *tgid runs. Sets *tgid to its number. */
+static __always_inline struct ml_bpf_process *ml_memory_of(ml_u32 *tgid)
+{
+	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, tgid);
+
+	if (!process || !process->lender)
+		return process;
+	*tgid = process->lender;
+	return bpf_map_lookup_elem(&processes, tgid);
+}
+
+static __always_inline struct ml_bpf_process *ml_current_memory(void)
+{
+	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
+
+	return ml_memory_of(&tgid);
+}
+
 /* Unmapped code may be followed by other code at the address. event: struct syscall_trace_enter of munmap. */
 static __always_inline int ml_code_unmapped(void *event)
 {
-	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
-	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct ml_bpf_process *process = ml_current_memory();
 	ml_u64 start, end;
 	int n = 0;
 
@@ -234,14 +252,13 @@ static __always_inline int ml_code_unmapped(void *event)
 /* New code is known before it runs. event: struct syscall_trace_enter of mmap. */
 static __always_inline int ml_code_mapped(void *event)
 {
-	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
 	struct ml_bpf_process *process;
 	ml_u64 start, end;
 	bool is_fixed;
 
 	if (!(ml_field(event, options.mmap_prot) & ML_PROT_EXEC))
 		return 0;
-	process = bpf_map_lookup_elem(&processes, &tgid);
+	process = ml_current_memory();
 	if (!process)
 		return 0;
 	is_fixed = ml_field(event, options.mmap_flags) & (ML_MAP_FIXED | ML_MAP_FIXED_NOREPLACE);
@@ -262,19 +279,23 @@ static __always_inline int ml_exec_begins(void)
 	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
 	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
 
-	if (process)
+	if (process && !process->lender)
 		ml_change_image(process);
 	return 0;
 }
 
-/* event: task_newtask, in the parent, before the child runs. */
+/*
+ * event: task_newtask, in the parent, before the child runs. If only one process is measured, the children are kept that run in its
+ * memory.
+ */
 static __always_inline int ml_process_fork(void *event)
 {
 	ml_u32 parent = (ml_u32)(bpf_get_current_pid_tgid() >> 32), child = 0;
-	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &parent);
+	struct ml_bpf_process *process = ml_memory_of(&parent);
+	ml_u64 flags = ml_field(event, options.fork_flags);
 	struct ml_bpf_process copy;
 
-	if (ml_field(event, options.fork_flags) & ML_CLONE_THREAD)
+	if (flags & ML_CLONE_THREAD || (!options.follow && !(flags & ML_CLONE_VM)))
 		return 0;
 	bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid);
 	if (!process) { /* an entry of this number is an ended process's */
@@ -284,7 +305,9 @@ static __always_inline int ml_process_fork(void *event)
 	}
 	copy = *process;
 	copy.is_borrowed = 1;
-	if (!options.sees_mappings)
+	if (flags & ML_CLONE_VM)
+		copy.lender = parent;
+	else if (!options.sees_mappings)
 		copy.image = ml_new_image();
 	if (options.is_system_wide)
 		ml_next_epoch(&copy);

@@ -301,6 +301,17 @@ static __always_inline int ml_release(struct ml_regs *regs, ml_u32 function, ml_
 
 /* ---- the life of threads and processes ------------------------------------------------- */
 
+/* Whether the process ran in another's memory; then it is no longer known. */
+static __always_inline bool ml_gives_memory_back(ml_u32 tgid)
+{
+	const struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	bool is_borrower = process && process->lender;
+
+	if (is_borrower)
+		bpf_map_delete_elem(&processes, &tgid);
+	return is_borrower;
+}
+
 static __always_inline int ml_thread_exit(void)
 {
 	ml_u64 id = bpf_get_current_pid_tgid();
@@ -308,10 +319,12 @@ static __always_inline int ml_thread_exit(void)
 
 	ml_forget_thread(tid);
 	bpf_map_delete_elem(&stack_ends, &tid);
-	return 0; /* a process keeps its entry: the agent reads its epoch at the final snapshot */
+	if (tid == (ml_u32)(id >> 32) && ml_gives_memory_back(tid))
+		ml_count(ML_BPF_BORROWERS, 1);
+	return 0; /* other processes keep their entry: the agent reads its epoch at the final snapshot */
 }
 
-/* Blocks of the old program have another epoch. */
+/* Blocks of the old program have another epoch. What a child leaves in its parent's memory is the parent's. */
 static __always_inline int ml_process_exec(void)
 {
 	ml_u64 id = bpf_get_current_pid_tgid();
@@ -322,6 +335,9 @@ static __always_inline int ml_process_exec(void)
 	if (!process)
 		return 0;
 	ml_forget_thread((ml_u32)id);
+	if (!options.follow && ml_gives_memory_back(tgid))
+		return 0;
+	process->lender = 0;
 	ml_next_epoch(process); /* no other thread of this process runs now */
 	if (shared && (ml_u32)shared->process == tgid)
 		shared->process = (ml_u64)process->epoch << 32 | tgid;

@@ -249,6 +249,8 @@ struct ml_bpf_span {
 struct ml_bpf_process {
 	ml_u32 epoch; /* counts exec; with --all no two programs have the same, and later ones are higher */
 	ml_u32 is_borrowed; /* the image number is the parent's */
+	ml_u32 lender; /* tgid of the process in whose memory this one runs, a child of vfork() or CLONE_VM; 0: in its own */
+	ml_u32 padding;
 	ml_u64 image;
 	ml_u64 drains; /* with --all: the drain count when `sent` began, */
 	ml_u64 sent; /* and the bytes sent since */
@@ -272,5 +274,6 @@ struct ml_bpf_rule_set {
 /* Counters beside enum ml_lost, one row per CPU. */
 enum ml_bpf_counter {
 	ML_BPF_UNTRACKED_FREES = ML_LOST_MAX,
+	ML_BPF_BORROWERS, /* processes that ended and had run in another's memory only */
 	ML_BPF_COUNTERS,
 };

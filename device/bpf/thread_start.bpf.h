@@ -21,7 +21,7 @@ static __noinline struct ml_bpf_process *ml_add_process(ml_u32 tgid)
 }
 #endif
 
-/* This thread's traced process as `exec epoch << 32 | tgid`, 0 if it is not traced. */
+/* The traced process in whose memory this thread runs as `exec epoch << 32 | tgid`, 0 if it is not traced. */
 static __always_inline ml_u64 ml_current_process(void)
 {
 	struct ml_bpf_process *process;
@@ -33,7 +33,7 @@ static __always_inline ml_u64 ml_current_process(void)
 		return shared ? shared->process : 0;
 	}
 	tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
-	process = bpf_map_lookup_elem(&processes, &tgid);
+	process = ml_memory_of(&tgid);
 #ifndef ML_OLD_KERNEL
 	if (!process && options.is_system_wide)
 		process = ml_add_process(tgid);

@@ -205,6 +205,14 @@ class ElfFile(ElfSections):
             at += further or len(self.data)
         return found
 
+    def imports(self, name: str) -> bool:
+        """Whether the file refers to a function of this name in another object."""
+        symbols = self.dynamic_symbols()
+        if symbols is None:
+            return False
+        table, strings = symbols
+        return bool((has_name(table, strings, name.encode()) & (table["section"] == 0)).any())
+
     def dynamic_data(self, name: str) -> tuple[int, int] | None:
         """vaddr and size of a variable of this name that the file exports."""
         symbols = self.dynamic_symbols()

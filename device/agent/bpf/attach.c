@@ -168,7 +168,7 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 	    attach_one(bpf, "exec_begins", "syscalls", "sys_enter_execve") ||
 	    attach_one(bpf, "execat_begins", "syscalls", "sys_enter_execveat"))
 		return ml_bpf_fail("could not follow mappings", errno);
-	if ((config->follow || config->whole_machine) && attach_one(bpf, "process_fork", "task", "task_newtask"))
+	if (attach_one(bpf, "process_fork", "task", "task_newtask") && (config->follow || config->whole_machine))
 		return ml_bpf_fail("could not follow forks", errno);
 	return list(&sites, bpf, config) || place_all(bpf, config, &sites, pid) ? -1 : 0;
 }

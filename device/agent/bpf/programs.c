@@ -74,10 +74,10 @@ bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool 
 {
 	if (!strncmp(program, "empty_", strlen("empty_")))
 		return config->empty_probes;
-	if (!strcmp(program, "process_fork"))
-		return config->follow || config->whole_machine;
 	if (!strncmp(program, "code_", strlen("code_")) || !strncmp(program, "exec", strlen("exec")))
 		return ml_tracefs_sees_mappings();
+	if (!strcmp(program, "process_fork"))
+		return config->follow || config->whole_machine || ml_tracefs_field("task/task_newtask", "clone_flags") >= 0;
 	if (!strcmp(program, "process_exit") || !strcmp(program, "process_exec"))
 		return true;
 	for (int i = 0; i < config->n_probes; i++) {
@@ -89,6 +89,15 @@ bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool 
 			return true;
 	}
 	return false;
+}
+
+bool ml_bpf_misses_borrowers(const struct ml_config *config)
+{
+	bool is_of_memory = false;
+
+	for (int i = 0; i < config->n_probes; i++)
+		is_of_memory |= !config->rules[config->probes[i].function].is_of_process;
+	return is_of_memory && !config->follow && !config->whole_machine;
 }
 
 ml_u32 ml_bpf_file(const struct ml_config *config, const struct ml_probe *probe)

@@ -13,6 +13,7 @@
 #include "agent/evidence/bounds.h"
 #include "agent/bpf/follow.h"
 #include "agent/bpf/images.h"
+#include "agent/bpf/programs.h"
 #include "agent/bpf/tables.h"
 #include "agent/probes/probed_code.h"
 #include "agent/process/process_maps.h"
@@ -20,6 +21,7 @@
 #include "agent/bpf/self_test.h"
 #include "agent/process/thread_states.h"
 #include "agent/probes/tracefs.h"
+#include "agent/probes/uprobe_multi.h"
 
 /*
  * Rings are drained at least this often, and at once again while they bring many records. Wake-ups would triple the cost of an
@@ -220,6 +222,14 @@ static bool has_target_ended(struct ml_bpf_session *session)
 	       (!session->base.config->follow || !session->processes.count);
 }
 
+/* Ended children in the target's memory whose calls passed no probe. */
+static ml_u64 unseen_borrowers(const struct ml_bpf_session *session)
+{
+	ml_u64 n = ml_bpf_misses_borrowers(session->base.config) ? ml_bpf_counter(&session->bpf, ML_BPF_BORROWERS) : 0;
+
+	return n && session->bpf.has_multi && !ml_uprobe_multi_works(true) ? n : 0;
+}
+
 static int write_status(void *context)
 {
 	struct ml_bpf_session *session = context;
@@ -229,7 +239,20 @@ static int write_status(void *context)
 		lost[cause] = session->base.lost[cause] - session->before_armed[cause];
 	if (session->bpf.perf_path)
 		lost[ML_LOST_RING_FULL] += ml_perf_path_lost(session->bpf.perf_path);
+	lost[ML_LOST_PROGRAMS] += unseen_borrowers(session);
 	return ml_bpf_status(&session->bpf, session->evidence_records, session->self_tests, lost);
+}
+
+static void log_children(const struct ml_bpf_session *session)
+{
+	ml_u64 borrowers = ml_bpf_counter(&session->bpf, ML_BPF_BORROWERS), unseen = unseen_borrowers(session);
+
+	ml_blocks_log_children(session->n_children - (borrowers < session->n_children ? borrowers : session->n_children));
+	if (unseen)
+		ml_blocks_log(
+			"%llu child process%s ran in the target's memory (vfork, CLONE_VM), and their calls were not seen; "
+			"use --follow",
+			(unsigned long long)unseen, unseen == 1 ? "" : "es");
 }
 
 static int write_snapshot(void *context)
@@ -290,7 +313,7 @@ static int end(void *context, enum ml_reason reason)
 		ml_bpf_detach(&session->bpf);
 	write_snapshot(session);
 	ml_late_stacks_log(&session->late_stacks);
-	ml_blocks_log_children(session->n_children);
+	log_children(session);
 	if (session->bpf.ended.objects)
 		ml_blocks_log(
 			"%llu bytes in %llu blocks were still held by programs when these ended, and are not in the report",

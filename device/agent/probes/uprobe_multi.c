@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <linux/bpf.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/process/process_maps.h"
@@ -186,30 +188,52 @@ static int load_marking(int map)
 	return bpf_prog_load(BPF_PROG_TYPE_KPROBE, "probe_trial", "GPL", code, sizeof(code) / sizeof(*code), &how);
 }
 
-/* A second thread calls: before 6.10 the filter by process lets the first one pass only. */
-static bool is_seen(int program, int map)
+static bool call_in_thread(void)
+{
+	pthread_t thread;
+
+	return !pthread_create(&thread, NULL, probed_by_trial, NULL) && !pthread_join(thread, NULL);
+}
+
+static int call_and_exit(void *unused)
+{
+	probed_by_trial(unused);
+	_exit(0);
+}
+
+/* The child is not reported to anybody (exit signal 0) and has ended when it returns. */
+static bool call_in_borrower(void)
+{
+	_Alignas(16) static char stack[16384];
+	pid_t child = clone(call_and_exit, stack + sizeof(stack), CLONE_VM | CLONE_VFORK, NULL);
+
+	return child > 0 && waitpid(child, NULL, __WCLONE) == child;
+}
+
+/* Whether a link on the agent's process sees that call. */
+static bool is_seen(int program, int map, bool (*call)(void))
 {
 	ml_u64 offset = own_offset((ml_u64)(unsigned long)probed_by_trial), cookie = 0, mark = 0;
 	const struct ml_uprobe_multi probe = {
 		.path = "/proc/self/exe", .offsets = &offset, .cookies = &cookie, .n = 1, .pid = getpid()
 	};
 	int link = offset ? ml_uprobe_multi_link(program, &probe) : -1;
+	bool is_called;
 	ml_u32 zero = 0;
-	pthread_t thread;
 
-	if (link < 0)
+	if (link < 0 || bpf_map_update_elem(map, &zero, &mark, BPF_ANY))
 		return false;
-	if (!pthread_create(&thread, NULL, probed_by_trial, NULL))
-		pthread_join(thread, NULL);
+	is_called = call();
 	close(link);
-	return !bpf_map_lookup_elem(map, &zero, &mark) && mark;
+	return is_called && !bpf_map_lookup_elem(map, &zero, &mark) && mark;
 }
 
-static bool try_link(void)
+static bool try_link(bool lends_memory)
 {
 	int map = bpf_map_create(BPF_MAP_TYPE_ARRAY, "probe_trial", sizeof(ml_u32), sizeof(ml_u64), 1, NULL);
 	int program = map < 0 ? -1 : load_marking(map);
-	bool works = program >= 0 && is_seen(program, map);
+	bool works = program >= 0 && is_seen(program, map, call_in_thread) &&
+		     (!lends_memory || is_seen(program, map, call_in_borrower));
 
 	if (program >= 0)
 		close(program);
@@ -218,11 +242,11 @@ static bool try_link(void)
 	return works;
 }
 
-bool ml_uprobe_multi_works(void)
+bool ml_uprobe_multi_works(bool lends_memory)
 {
-	static int works = -1;
+	static int works[2] = { -1, -1 };
 
-	if (works < 0)
-		works = try_link();
-	return works;
+	if (works[lends_memory] < 0)
+		works[lends_memory] = try_link(lends_memory);
+	return works[lends_memory];
 }

@@ -21,10 +21,11 @@ struct ml_uprobe_multi {
 int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes);
 
 /*
- * Whether this kernel has such links (Linux 6.6) and they see all threads of a process. Before 6.10 their filter lets the first thread
- * pass only (kernel commit 46ba0e49b642), so a function of the agent is tried, once.
+ * Whether this kernel has such links (Linux 6.6) and those on one process see all of its threads; with lends_memory, also the processes
+ * that run in its memory: children of vfork() and CLONE_VM. Before 6.10 the filter lets the first thread pass only (kernel commit
+ * 46ba0e49b642), later that thread group only, so a function of the agent is tried, once. Perf events compare address spaces.
  */
-bool ml_uprobe_multi_works(void);
+bool ml_uprobe_multi_works(bool lends_memory);
 
 /* Placed probes and attached tracepoints. All zero: none. */
 struct ml_links {

@@ -250,12 +250,15 @@ struct number_key {
 #define NUMBER(field) { #field, offsetof(struct ml_config, field), sizeof(((struct ml_config *)0)->field) }
 
 static const struct number_key number_keys[] = {
-	NUMBER(pid),         NUMBER(follow),        NUMBER(hold_end),      NUMBER(stack_bytes),     NUMBER(sample_bytes),
-	NUMBER(every_stack), NUMBER(extend_stacks), NUMBER(older_ns),      NUMBER(min_size),        NUMBER(max_size),
-	NUMBER(max_live),    NUMBER(events),        NUMBER(mmap),          NUMBER(perf_event_path), NUMBER(without_multi),
-	NUMBER(no_evidence), NUMBER(empty_probes),  NUMBER(nursery_bytes), NUMBER(ring_bytes),      NUMBER(host_silence_s),
-	NUMBER(no_heap),     NUMBER(whole_machine), NUMBER(bystander),     NUMBER(kernel_groups),   NUMBER(max_stacks),
-	NUMBER(without_btf),
+	NUMBER(pid),           NUMBER(follow),          NUMBER(hold_end),
+	NUMBER(stack_bytes),   NUMBER(sample_bytes),    NUMBER(every_stack),
+	NUMBER(extend_stacks), NUMBER(older_ns),        NUMBER(min_size),
+	NUMBER(max_size),      NUMBER(max_live),        NUMBER(events),
+	NUMBER(mmap),          NUMBER(perf_event_path), NUMBER(without_multi),
+	NUMBER(lends_memory),  NUMBER(no_evidence),     NUMBER(empty_probes),
+	NUMBER(nursery_bytes), NUMBER(ring_bytes),      NUMBER(host_silence_s),
+	NUMBER(no_heap),       NUMBER(whole_machine),   NUMBER(bystander),
+	NUMBER(kernel_groups), NUMBER(max_stacks),      NUMBER(without_btf),
 };
 
 static bool parse_number(struct ml_config *config, const char *key, const char *text)

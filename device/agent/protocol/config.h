@@ -79,8 +79,9 @@ struct ml_config {
 	bool mmap;
 	bool perf_event_path; /* use the path for kernels without a BPF ring buffer */
 	bool without_multi;   /* a perf event for each probe, as before Linux 6.10 */
-	int no_evidence;      /* accounting only: the baseline of the overhead benchmark; 2: no frame rules either (BPF) */
-	bool empty_probes;    /* programs that do nothing: the floor of the overhead benchmark */
+	bool lends_memory; /* the program may call vfork() or clone(): probes that its children in the same memory pass, too */
+	int no_evidence; /* accounting only: the baseline of the overhead benchmark; 2: no frame rules either (BPF) */
+	bool empty_probes; /* programs that do nothing: the floor of the overhead benchmark */
 	ml_u64 nursery_bytes;
 	ml_u64 ring_bytes;
 	ml_u32 host_silence_s; /* host_watch.h; 0: no limit */
@@ -96,11 +97,11 @@ struct ml_config {
 	int n_exits;
 	struct ml_probed_file *files;
 	size_t n_files, files_room;
-	bool whole_machine;    /* `memleakd kernel` without a process; `memleakd bpf`: every process */
-	int bystander;         /* then not measured: the host; 0: none */
-	ml_u32 kernel_groups;  /* bits by enum ml_kernel_group */
-	ml_u32 max_stacks;     /* kernel stacks at a time; 0: the default */
-	bool without_btf;      /* as on a kernel without BTF */
+	bool whole_machine; /* `memleakd kernel` without a process; `memleakd bpf`: every process */
+	int bystander; /* then not measured: the host; 0: none */
+	ml_u32 kernel_groups; /* bits by enum ml_kernel_group */
+	ml_u32 max_stacks; /* kernel stacks at a time; 0: the default */
+	bool without_btf; /* as on a kernel without BTF */
 	struct ml_pair rules[ML_FN_MAX]; /* by enum ml_function: of the heap, and from ML_FN_PAIR on of --pairs */
 	int n_pairs;
 	struct ml_pair_called pair_names[ML_PAIR_NAMES_MAX];

@@ -19,6 +19,7 @@ from memleak_android.host.tracers.probes.allocator import (
     check_runs_here,
     find_allocator,
     find_region_functions,
+    lends_memory,
     plan_probes,
     plan_region_probes,
     probe_lines,
@@ -30,12 +31,17 @@ ONLY_PAIRS = "only what --pairs names is traced"
 
 @dataclass(frozen=True, slots=True)
 class BpfPlan:
-    """The probes of a session. notes: for `doctor` and -v, one for each probe and each function without one."""
+    """The probes of a session.
+
+    notes: for `doctor` and -v, one for each probe and each function without one.
+    lends_memory: whether the program's children may run in its memory and call the allocator there.
+    """
 
     allocator: LoadedObject
     probes: tuple[Probe, ...]
     notes: tuple[str, ...]
     pairs: PairPlan | None = None
+    lends_memory: bool = False
 
     @property
     def unplaced(self) -> list[str]:
@@ -49,7 +55,11 @@ class BpfPlan:
 
     def lines(self) -> list[str]:
         """The agent's configuration, behind SessionOptions.bpf_lines() and without the final `start`."""
-        return [*probe_lines(self.probes), *(self.pairs.lines if self.pairs else ())]
+        return [
+            *probe_lines(self.probes),
+            *(self.pairs.lines if self.pairs else ()),
+            f"lends_memory {int(self.lends_memory)}",
+        ]
 
 
 def plan_session(options: SessionOptions, environment: Mapping[str, str] | None = None) -> BpfPlan:
@@ -76,7 +86,7 @@ def plan_objects(
     if not choice.is_traced:
         if is_local:
             check_runs_here(objects[0].open_path)
-        return BpfPlan(objects[0], (), (ONLY_PAIRS,), pairs)
+        return BpfPlan(objects[0], (), (ONLY_PAIRS,), pairs, lends_memory(objects))
     allocator = find_allocator(objects, choice)
     if is_local:
         check_runs_here(allocator.open_path)
@@ -90,7 +100,8 @@ def plan_objects(
         for item, found, _ in planned
         for probe in found
     ]
-    return BpfPlan(allocator, tuple(probes), tuple(note for *_, notes in planned for note in notes), pairs)
+    notes = tuple(note for *_, notes in planned for note in notes)
+    return BpfPlan(allocator, tuple(probes), notes, pairs, lends_memory(objects))
 
 
 def probed_files(pid: int, objects: Sequence[LoadedObject]) -> list[ProbedFile]:

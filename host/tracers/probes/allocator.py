@@ -57,6 +57,7 @@ _INDISPENSABLE = ("malloc", "free")
 _OPERATOR_NEW, _NOTHROW = "_Zn", "RKSt9nothrow_t"
 _CANNOT_LEAVE = "not probed, for an exception that passes a return probe ends the program"
 _NOT_PROBED = "not probed, its address is chosen at run time (ifunc)"
+_LENDING = ("vfork", "clone")
 NO_REGIONS = "no mmap found to be probed"
 REGION_FUNCTIONS = (
     AllocatorFunction(Function.MMAP, 6, True, ("mmap",)),
@@ -109,6 +110,11 @@ def defines_malloc(path: str) -> bool:
 def find_region_functions(objects: Sequence[LoadedObject]) -> LoadedObject | None:
     """The object whose mmap the dynamic linker binds."""
     return next((item for item in objects if _exports(item, "mmap")), None)
+
+
+def lends_memory(objects: Sequence[LoadedObject]) -> bool:
+    """Whether an object calls a function that makes a child in the caller's memory. posix_spawn()'s child does not allocate."""
+    return any(_open(item.open_path).imports(name) for item in objects for name in _LENDING)
 
 
 def _named_object(objects: Sequence[LoadedObject], name: str) -> LoadedObject:

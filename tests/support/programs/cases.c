@@ -317,21 +317,6 @@ int vfork_waits(void)
 	return pthread_join(id, 0);
 }
 
-/* A child that shares its parent's memory, until it ends, frees a block of it and leaves one of another size behind. */
-int vfork_frees(void)
-{
-	pid_t child;
-
-	kept_too[0] = malloc(1009);
-	child = vfork();
-	if (!child) {
-		free(kept_too[0]);
-		kept_too[1] = malloc(2003);
-		_exit(0);
-	}
-	return waitpid(child, NULL, 0) != child;
-}
-
 __attribute__((noipa)) static void leak_in_child(size_t size)
 {
 	kept = malloc(size);
