@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-# The home of Debian's user nobody. Callers expect that this folder cannot be made
+# Debian names this home for its user "nobody". It does not exist, and only root can make it.
 _NO_HOME = Path("/nonexistent")
 
 

@@ -301,8 +301,8 @@ static __always_inline int ml_release(struct ml_regs *regs, ml_u32 function, ml_
 
 /* ---- the life of threads and processes ------------------------------------------------- */
 
-/* Whether the process ran in another's memory; then it is no longer known. */
-static __always_inline bool ml_gives_memory_back(ml_u32 tgid)
+/* Forgets a process that ran in another's memory. Returns whether it did. */
+static __always_inline bool ml_forget_borrower(ml_u32 tgid)
 {
 	const struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
 	bool is_borrower = process && process->lender;
@@ -319,7 +319,7 @@ static __always_inline int ml_thread_exit(void)
 
 	ml_forget_thread(tid);
 	bpf_map_delete_elem(&stack_ends, &tid);
-	if (tid == (ml_u32)(id >> 32) && ml_gives_memory_back(tid))
+	if (tid == (ml_u32)(id >> 32) && ml_forget_borrower(tid))
 		ml_count(ML_BPF_BORROWERS, 1);
 	return 0; /* other processes keep their entry: the agent reads its epoch at the final snapshot */
 }
@@ -335,7 +335,7 @@ static __always_inline int ml_process_exec(void)
 	if (!process)
 		return 0;
 	ml_forget_thread((ml_u32)id);
-	if (!options.follow && ml_gives_memory_back(tgid))
+	if (!options.follow && ml_forget_borrower(tgid))
 		return 0;
 	process->lender = 0;
 	ml_next_epoch(process); /* no other thread of this process runs now */

@@ -46,7 +46,7 @@ class DemanglingProcess:
                 process.kill()
 
     def _of_request(self, names: Sequence[str], growth: int) -> list[str]:
-        """Asks for each name alone if there is no reply, or if a NUL made one name count as two."""
+        """Sends the names one by one if the process does not reply, or if it took a name with a NUL for two."""
         texts = self._answered([str(growth), *names])
         if len(texts) == len(names):
             return texts

@@ -6,6 +6,7 @@ device/wire.h (numbers), device/agent/probes/function_names.h (BPF programs), de
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
@@ -113,8 +114,16 @@ def find_region_functions(objects: Sequence[LoadedObject]) -> LoadedObject | Non
 
 
 def lends_memory(objects: Sequence[LoadedObject]) -> bool:
-    """Whether an object calls a function that makes a child in the caller's memory. posix_spawn()'s child does not allocate."""
-    return any(_open(item.open_path).imports(name) for item in objects for name in _LENDING)
+    """Whether an object calls a function that makes a child in the caller's memory. posix_spawn()'s child does not allocate.
+
+    An object that cannot be read is taken to call none: the agent counts such children that no probe saw.
+    """
+    for item in objects:
+        with suppress(TargetError):
+            elf = _open(item.open_path)
+            if any(map(elf.imports, _LENDING)):
+                return True
+    return False
 
 
 def _named_object(objects: Sequence[LoadedObject], name: str) -> LoadedObject:

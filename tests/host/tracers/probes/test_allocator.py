@@ -19,7 +19,12 @@ from memleak_android.host.tracers.agent.session_options import AllocatorChoice, 
 from memleak_android.host.tracers.inline.heap import _functions
 from memleak_android.host.tracers.local.bpf import plan_session
 from memleak_android.host.tracers.probes import allocator
-from memleak_android.host.tracers.probes.allocator import FUNCTION_NUMBERS, find_allocator, plan_probes
+from memleak_android.host.tracers.probes.allocator import (
+    FUNCTION_NUMBERS,
+    find_allocator,
+    lends_memory,
+    plan_probes,
+)
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 DEVICE = Path(__file__).parents[4] / "device"
@@ -245,6 +250,17 @@ def test_the_first_object_in_search_order_is_the_allocator(folder: Path) -> None
         find_allocator(objects, AllocatorChoice(object="libother"))
     with pytest.raises(TargetError, match="no function malloc found in any of the program's 2 objects"):
         find_allocator([objects[0], objects[0]], OPTIONS)
+
+
+def test_programs_that_lend_their_memory(folder: Path) -> None:
+    """A file that cannot be read does not hide those behind it, nor end the session."""
+    plain = gcc(folder, "main", "main.c")
+    (folder / "vfork.c").write_text("#include <unistd.h>\nint main(void) { return vfork() ? 0 : 1; }\n")
+    lending = gcc(folder, "lending", "vfork.c")
+    (folder / "no.so").write_bytes(b"\x7fELF" + bytes(60))
+    objects = [LoadedObject(str(path), str(path)) for path in (folder / "no.so", folder / "gone.so", plain)]
+    assert not lends_memory(objects)
+    assert lends_memory([*objects, LoadedObject(str(lending), str(lending))])
 
 
 def test_plan_of_a_command(folder: Path) -> None:
