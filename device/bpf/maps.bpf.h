@@ -38,7 +38,7 @@ struct ml_pending {
 	ml_u64 sp;             /* at entry, which identifies the return */
 	ml_u64 size;
 	ml_u64 pointer;        /* old block, or where the result is stored */
-	ml_u64 old_size;       /* of mremap */
+	ml_u64 old_address;    /* of a handle of --pairs that the call replaces or gives */
 	ml_u64 return_address; /* before the uretprobe replaced it */
 	ml_u32 function;
 	ml_u32 is_internal; /* part of another call, which makes the block */

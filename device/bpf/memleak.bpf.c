@@ -4,6 +4,7 @@
  * (agent/bpf/programs.c).
  */
 #include "pairs.bpf.h"
+#include "regions.bpf.h"
 
 #ifndef ML_OLD_KERNEL
 /* The probe's cookie: kernel commit 82e6b1eee6a8, in v5.15. */
@@ -13,12 +14,12 @@ static __always_inline ml_u32 ml_function(struct ml_regs *regs)
 }
 
 /* For rules of these shapes: bytes, pointer (old block, or where the result is stored), is there an old block? */
-#define ML_ACQUIRE(shape, size, pointer, has_old)                                                          \
-	SEC("uprobe") int acquire_##shape(struct ml_regs *regs)                                            \
-	{                                                                                                  \
-		ml_u32 function = ml_function(regs);                                                       \
-                                                                                                           \
-		return ml_enter(regs, function, ml_rule_of(function)->nesting, size, pointer, 0, has_old); \
+#define ML_ACQUIRE(shape, size, pointer, has_old)                                                       \
+	SEC("uprobe") int acquire_##shape(struct ml_regs *regs)                                         \
+	{                                                                                               \
+		ml_u32 function = ml_function(regs);                                                    \
+                                                                                                        \
+		return ml_enter(regs, function, ml_rule_of(function)->nesting, size, pointer, has_old); \
 	}
 
 ML_ACQUIRE(1, ML_ARG1(regs), 0, false)
@@ -74,15 +75,15 @@ SEC("uprobe") int rule_release(struct ml_regs *regs)
  * Kernels without cookies: one program for each function of the heap. The rule is read-only data at a constant offset,
  * whose content the verifier knows (kernel commit a23740ec43ba, in v5.5), so it removes the other branches.
  */
-#define ML_FUNCTION(number)                                                                             \
-	SEC("uprobe") int function_##number(struct ml_regs *regs)                                       \
-	{                                                                                               \
-		const volatile struct ml_pair *rule = ml_rule_of(number);                               \
-                                                                                                        \
-		if (rule->is_release)                                                                   \
-			return ml_release(regs, number, ML_ARG1(regs));                                 \
-		return ml_enter(regs, number, rule->nesting, ml_pair_size(regs, rule),                  \
-				ml_argument(regs, rule->old ? rule->old : rule->handle), 0, rule->old); \
+#define ML_FUNCTION(number)                                                                          \
+	SEC("uprobe") int function_##number(struct ml_regs *regs)                                    \
+	{                                                                                            \
+		const volatile struct ml_pair *rule = ml_rule_of(number);                            \
+                                                                                                     \
+		if (rule->is_release)                                                                \
+			return ml_release(regs, number, ML_ARG1(regs));                              \
+		return ml_enter(regs, number, rule->nesting, ml_pair_size(regs, rule),               \
+				ml_argument(regs, rule->old ? rule->old : rule->handle), rule->old); \
 	}
 
 ML_FUNCTION(1)
@@ -100,28 +101,10 @@ ML_FUNCTION(12)
 ML_FUNCTION(13)
 #endif
 
-/* name, enum ml_function, bytes, pointer, bytes of the old mapping */
-#define ML_REGION(name, function, size, pointer, old_size)                                         \
-	SEC("uprobe") int name##_entry(struct ml_regs *regs)                                       \
-	{                                                                                          \
-		return ml_enter(regs, function, ML_PAIR_OWN_CODE, size, pointer, old_size, false); \
-	}
-
-ML_REGION(mmap, ML_FN_MMAP, ML_ARG2(regs), 0, 0)
-ML_REGION(mmap64, ML_FN_MMAP64, ML_ARG2(regs), 0, 0)
-ML_REGION(munmap, ML_FN_MUNMAP, ML_ARG2(regs), ML_ARG1(regs), 0)
-ML_REGION(mremap, ML_FN_MREMAP, ML_ARG3(regs), ML_ARG1(regs), ML_ARG2(regs))
-
 /* The return of calls that make one block; the pending call has the function. */
 SEC("uretprobe") int block_return(struct ml_regs *regs)
 {
 	return ml_return(regs, false);
-}
-
-/* The return of the mmap family. One program for all would exceed the stack that kernels allow. */
-SEC("uretprobe") int region_return(struct ml_regs *regs)
-{
-	return ml_region_return(regs);
 }
 
 /* For the overhead benchmark: probes without any work. */
@@ -175,5 +158,22 @@ SEC("tracepoint/syscalls/sys_enter_execveat") int execat_begins(void *event)
 	(void)event;
 	return ml_exec_begins();
 }
+
+#ifndef ML_OLD_KERNEL
+SEC("tracepoint/syscalls/sys_exit_mmap") int region_mapped(void *event)
+{
+	return ml_region_mapped(event);
+}
+
+SEC("tracepoint/syscalls/sys_exit_munmap") int region_unmapped(void *event)
+{
+	return ml_region_unmapped(event);
+}
+
+SEC("tracepoint/syscalls/sys_exit_mremap") int region_moved(void *event)
+{
+	return ml_region_moved(event);
+}
+#endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -114,7 +114,7 @@ static __noinline void ml_pair_release_early(ml_u64 address, ml_u64 process)
 /* Releases a new block that was released after the entry of its call, at old.timestamp_ns. */
 static __noinline void ml_pair_settle_early(struct ml_pending *pending, ml_u64 process)
 {
-	struct ml_bpf_address where = { .address = ml_address(pending->function, pending->old_size), .process = process };
+	struct ml_bpf_address where = { .address = ml_address(pending->function, pending->old_address), .process = process };
 	ml_u64 *when = bpf_map_lookup_elem(&early, &where);
 	struct ml_bpf_block block;
 
@@ -167,11 +167,11 @@ static __always_inline void ml_pair_claim_old(struct ml_regs *regs, const volati
 	ml_u64 handle = pair->old ? ml_pair_handle(pair, ml_argument(regs, pair->old)) : 0;
 
 	pending->has_old = 0;
-	pending->old_size = 0;
+	pending->old_address = 0;
 	if (!pair->old || pending->is_internal || (!handle && pair->handle_bytes != 4))
 		return;
-	pending->old_size = ml_pair_address(pair, handle); /* of mremap otherwise */
-	pending->has_old = ml_claim(pending->old_size, thread->process, &pending->old);
+	pending->old_address = ml_pair_address(pair, handle);
+	pending->has_old = ml_claim(pending->old_address, thread->process, &pending->old);
 	if (!pending->has_old && !pair->is_early)
 		ml_count(ML_BPF_UNTRACKED_FREES, 1);
 }
@@ -211,7 +211,7 @@ static __noinline void ml_pair_settle_old(struct ml_pending *pending, bool succe
 	if (succeeded || !pending->size)
 		ml_release_key(&pending->old);
 	else
-		ml_insert(pending->old_size, &pending->old, NULL);
+		ml_insert(pending->old_address, &pending->old, NULL);
 }
 
 /* Whether the call succeeded; if so, pending->pointer is its handle or its address. */
@@ -222,8 +222,8 @@ static __noinline bool ml_pair_settle(struct ml_pending *pending, ml_u64 returne
 
 	if (pending->has_old)
 		ml_pair_settle_old(pending, succeeded);
-	else if (pair->is_early && succeeded && pending->old_size)
-		ml_pair_release_early(pending->old_size, process);
+	else if (pair->is_early && succeeded && pending->old_address)
+		ml_pair_release_early(pending->old_address, process);
 	if (!pair->handle)
 		pending->pointer = returned;
 	return succeeded;
@@ -242,7 +242,7 @@ static __always_inline void ml_pair_note_highest(ml_u64 handle)
 	}
 }
 
-/* Puts handle number i into pending->old_size, since the caller's stack is full; false if there is none. */
+/* Puts handle number i into pending->old_address, since the caller's stack is full; false if there is none. */
 static __noinline bool ml_pair_find_handle(struct ml_pending *pending, ml_u32 i)
 {
 	const volatile struct ml_pair *pair = ml_rule(pending);
@@ -253,9 +253,9 @@ static __noinline bool ml_pair_find_handle(struct ml_pending *pending, ml_u32 i)
 	if (pair->is_indirect == ML_PAIR_IN_MESSAGE ? !ml_pair_received(value, i, &value) :
 						      pair->is_indirect && !ml_pair_stored(pair, value, i, &value))
 		return false;
-	pending->old_size = ml_pair_handle(pair, value);
+	pending->old_address = ml_pair_handle(pair, value);
 	if (pair->handle_bytes == 4)
-		ml_pair_note_highest(pending->old_size);
+		ml_pair_note_highest(pending->old_address);
 	return true;
 }
 
@@ -280,7 +280,7 @@ static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n, bool at_e
 		__asm__ volatile("" : "+r"(thread), "+r"(pending) : : "memory"); /* forgets values between iterations */
 		if (!ml_pair_find_handle(pending, i))
 			return 0;
-		ml_record(regs, thread, pending, pending->old_size);
+		ml_record(regs, thread, pending, pending->old_address);
 		if (ml_rule(pending)->is_early)
 			ml_pair_settle_early(pending, thread->process);
 	}

@@ -22,17 +22,16 @@ static __always_inline void ml_release_key(const struct ml_bpf_block *block)
 }
 
 /* Whether to look for the stack's key at the entry, where the stack above is the same as at the return. */
-static __always_inline bool ml_will_record(const struct ml_thread *thread, ml_u32 function, ml_u64 size)
+static __always_inline bool ml_will_record(const struct ml_thread *thread, ml_u64 size)
 {
-	return !thread->depth && (function < ML_FN_MMAP || function >= ML_FN_PAIR) && size >= options.min_size &&
-	       size <= options.max_size;
+	return !thread->depth && size >= options.min_size && size <= options.max_size;
 }
 
 /* The return address of the call, and its stack's key if it is remembered. */
 static __always_inline void ml_find_caller(struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
 {
 	pending->has_key = 0;
-	if (ml_will_record(thread, pending->function, pending->size))
+	if (ml_will_record(thread, pending->size))
 		ml_recall(thread, regs, pending);
 	else
 		pending->return_address = ml_return_address(regs);
@@ -48,7 +47,7 @@ static __always_inline bool ml_is_over(void)
 
 /* pointer: the old block if has_old, else where the result is stored, or unused. */
 static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u32 nesting, ml_u64 size, ml_u64 pointer,
-				    ml_u64 old_size, bool has_old)
+				    bool has_old)
 {
 	struct ml_thread *thread = ml_is_over() ? NULL : ml_this_thread();
 	struct ml_pending *pending;
@@ -63,7 +62,6 @@ static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u3
 	pending->sp = ML_SP(regs);
 	pending->size = size;
 	pending->pointer = pointer;
-	pending->old_size = old_size;
 	pending->function = function;
 	pending->has_old = 0;
 	ml_find_caller(thread, regs, pending);
@@ -177,34 +175,6 @@ static __always_inline void ml_settle_old(struct ml_pending *pending, ml_u64 add
 		ml_insert(ml_address(pending->function, pending->pointer), &pending->old, NULL);
 }
 
-/* A successful mmap, munmap or mremap, for the agent's ledger, in the order of calls. */
-static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thread *thread, struct ml_pending *pending,
-					     ml_u64 value)
-{
-	struct ml_bpf_block *block = &pending->old; /* otherwise used by realloc only */
-	ml_u64 key, flags;
-
-	if (value >= -4095ull) /* MAP_FAILED; munmap's -1 */
-		return;
-	if (pending->function == ML_FN_MUNMAP) {
-		ml_send_region(regs, thread, ML_FN_MUNMAP, pending->pointer, pending->size, 0, 0);
-		return;
-	}
-	if (pending->function == ML_FN_MREMAP)
-		ml_send_region(regs, thread, ML_FN_MUNMAP, pending->pointer, pending->old_size, 0, 0);
-	*block = (struct ml_bpf_block){ .process = thread->process,
-					.size = pending->size,
-					.timestamp_ns = bpf_ktime_get_ns(),
-					.sequence = ++thread->sequence,
-					.function = pending->function };
-	key = ml_stack_key(thread, regs, &flags);
-	ml_send_region(regs, thread, pending->function, value, pending->size,
-		       pending->function == ML_FN_MREMAP ? pending->pointer : 0, key);
-	if (options.stack_bytes && options.left_out != ML_BPF_KNOWN_LEFT_OUT &&
-	    ml_send_evidence(regs, thread, block, value, key, 0, options.stack_bytes))
-		ml_count(ML_LOST_RING_FULL, 1);
-}
-
 /*
  * The thread whose call returns. NULL if its entry was not seen, which counts as lost if the process is traced. Up to
  * Linux 6.12 a return also runs programs whose probes are for other processes (kernel/events/uprobes.c,
@@ -239,16 +209,6 @@ static __always_inline struct ml_pending *ml_pop_returning(struct ml_thread *thr
 	ml_execute_return(&thread->returned, pending->return_address);
 	*regs = &thread->returned;
 	return pending;
-}
-
-static __always_inline int ml_region_return(struct ml_regs *regs)
-{
-	struct ml_thread *thread = ml_returning_thread(false);
-	struct ml_pending *pending = thread ? ml_pop(thread, ML_SP(regs) - ML_RETURN_POPS) : NULL;
-
-	if (pending && !pending->is_internal)
-		ml_record_region(regs, thread, pending, ML_RETURN_VALUE(regs));
-	return 0;
 }
 
 static __always_inline int ml_return(struct ml_regs *regs, bool at_exit)

@@ -27,6 +27,10 @@ struct ml_regs {
 #define ML_ARG4(regs) ((regs)->cx)
 #define ML_ARG5(regs) ((regs)->r8)
 #define ML_ARG6(regs) ((regs)->r9)
+/* As a system call returns (psABI x86-64, A.2.1). */
+#define ML_SYSCALL_ARG2(regs) ((regs)->si)
+#define ML_SYSCALL_ARG3(regs) ((regs)->dx)
+#define ML_SYSCALL_ARG4(regs) ((regs)->r10)
 #define ML_RETURN_VALUE(regs) ((regs)->ax)
 #define ML_SP(regs) ((regs)->sp)
 #define ML_IP(regs) ((regs)->ip)
@@ -56,6 +60,12 @@ static __always_inline bool ml_is_in_slot(ml_u64 sp, ml_u64 return_address)
 	return !bpf_probe_read_user(&there, sizeof(there), (const void *)sp) && there == return_address;
 }
 
+static __always_inline ml_u64 ml_syscall_arg1(const struct ml_regs *regs, const void *kernel)
+{
+	(void)kernel;
+	return regs->di;
+}
+
 /* Makes the registers at a `ret` those behind it. */
 static __always_inline void ml_execute_return(struct ml_regs *regs, ml_u64 return_address)
 {
@@ -80,6 +90,9 @@ struct ml_regs {
 #define ML_ARG4(regs) ((regs)->x[3])
 #define ML_ARG5(regs) ((regs)->x[4])
 #define ML_ARG6(regs) ((regs)->x[5])
+#define ML_SYSCALL_ARG2(regs) ((regs)->x[1])
+#define ML_SYSCALL_ARG3(regs) ((regs)->x[2])
+#define ML_SYSCALL_ARG4(regs) ((regs)->x[3])
 #define ML_RETURN_VALUE(regs) ((regs)->x[0])
 #define ML_SP(regs) ((regs)->sp)
 #define ML_IP(regs) ((regs)->pc)
@@ -114,6 +127,29 @@ static __always_inline void ml_execute_return(struct ml_regs *regs, ml_u64 retur
 	regs->pc = return_address;
 }
 
+/* x0 has the result; the kernel keeps what it was behind the registers: orig_x0 of struct pt_regs, arch/arm64/include/asm/ptrace.h. */
+static __always_inline ml_u64 ml_syscall_arg1(const struct ml_regs *regs, const void *kernel)
+{
+	ml_u64 first = 0;
+
+	(void)regs;
+	bpf_probe_read_kernel(&first, sizeof(first), kernel + sizeof(*regs));
+	return first;
+}
+
 #else
 #error "no register layout for this architecture"
+#endif
+
+#ifndef ML_OLD_KERNEL
+/* The user's registers in a system call of this thread, and the call's first argument. bpf_task_pt_regs(): Linux 5.15, with BTF. */
+static __always_inline bool ml_read_syscall(struct ml_regs *regs, ml_u64 *first)
+{
+	const void *kernel = (const void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+	if (bpf_probe_read_kernel(regs, sizeof(*regs), kernel))
+		return false;
+	*first = ml_syscall_arg1(regs, kernel);
+	return true;
+}
 #endif

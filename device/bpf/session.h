@@ -56,6 +56,7 @@ struct ml_bpf_options {
 	ml_u32 mmap_len;
 	ml_u32 mmap_prot;
 	ml_u32 mmap_flags;
+	ml_u32 syscall_ret; /* of every syscalls/sys_exit_… */
 	ml_u32 left_out;   /* enum ml_bpf_left_out */
 	ml_u32 n_pairs;
 	ml_u32 n_exited; /* rules with exits; 0: the verifier leaves out what serves them */

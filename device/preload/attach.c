@@ -91,9 +91,9 @@ static void tidy(void)
 	ml_lock_release(&lock, 0);
 }
 
-static int has_regions(void)
+static unsigned int with_regions(unsigned int families)
 {
-	return (ml_view_in_force()->settings.flags & ML_SETTING_MMAP) != 0;
+	return families | (ml_view_in_force()->settings.flags & ML_SETTING_MMAP ? ML_HOOK_BIT(ML_HOOK_REGIONS) : 0);
 }
 
 static int join(enum mode wanted)
@@ -112,9 +112,9 @@ static int join(enum mode wanted)
 	if (wanted == PLT && ml_view_in_force()->pairs->n_rules)
 		result = ml_plt_hook_find_pairs(ml_view_in_force());
 	if (wanted == PLT && !result)
-		result = ml_plt_hook_patch(ML_HOOKS_OF_PLT | (has_regions() ? ML_HOOK_BIT(ML_HOOK_REGIONS) : 0));
+		result = ml_plt_hook_patch(with_regions(ML_HOOKS_OF_PLT));
 	if (wanted == INLINE)
-		ml_plt_hook_patch(ML_HOOKS_OF_INLINE); /* without slots, too, the allocator's code is patched */
+		ml_plt_hook_patch(with_regions(ML_HOOKS_OF_INLINE)); /* without slots, too, the allocator's code is patched */
 	if (result) {
 		leave();
 		return result;

@@ -286,7 +286,12 @@ def largest_sums(sums: StackSums, growth: Mapping[int, Growth], most: int) -> St
         column = weight(sums.inuse_space, sums.inuse_objects, rate)
         largest = np.argsort(-column, kind="stable")[:most]
         keep[largest[column[largest] > 0]] = True
-    return replace(sums, inuse_objects=np.where(keep, sums.inuse_objects, 0))
+    return without_stacks(sums, ~keep)
+
+
+def without_stacks(sums: StackSums, left_out: NDArray[np.bool_]) -> StackSums:
+    """Sums without the blocks of some stacks."""
+    return replace(sums, inuse_objects=np.where(left_out, 0, sums.inuse_objects))
 
 
 def rounded(sums: NDArray[Any]) -> Numbers:

@@ -4,8 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from memleak_android.host.analysis.block_sums import BlockSums, held_blocks, largest_sums, sum_blocks
+from memleak_android.host.analysis.block_sums import (
+    BlockSums,
+    held_blocks,
+    largest_sums,
+    sum_blocks,
+    without_stacks,
+)
 from memleak_android.host.analysis.coverage import judge_coverage
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
 from memleak_android.host.analysis.memory_use import read_memory
@@ -29,11 +36,20 @@ from memleak_android.host.profile.profile import (
     Target,
     ThreadStop,
     Totals,
+    Trend,
     Unwinding,
     Verdict,
 )
+from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.symbols.symbolizer import Symbolizer
-from memleak_android.host.wire.blocks import STOP, ArchNumber, Reason, Stopped
+from memleak_android.host.wire.blocks import (
+    FIRST_PAIR_FUNCTION,
+    FIRST_REGION_FUNCTION,
+    STOP,
+    ArchNumber,
+    Reason,
+    Stopped,
+)
 from memleak_android.host.wire.blocks import StopMoment as MomentNumber
 from memleak_android.unwind.trace import TraceEnd
 
@@ -67,7 +83,11 @@ def make_profile(
     progress("summing up", 0.0)
     keys, sums, growth = _sums_and_growth(capture, survivors, view)  # its columns over the blocks are freed
     namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, capture.session.tracing.pair_functions)
-    shown = largest_sums(sums.shown, growth.by_stack, view.most_sites) if view.most_sites else sums.shown
+    shown = sums.shown
+    if not capture.session.tracing.lists_regions:
+        shown = without_stacks(shown, _steady_regions(survivors.stacks, growth))
+    if view.most_sites:
+        shown = largest_sums(shown, growth.by_stack, view.most_sites)
     shares = shares_by_stack(sums.shown_by_process)
     sites = make_sites(shown, sums, namer, growth.by_stack, shares, progress)
     modules = namer.modules()
@@ -110,6 +130,14 @@ def _sums_and_growth(
     if view.warmup_ns is None:
         return keys, sums, SessionGrowth(None, {})
     return keys, sums, session_growth(capture, held, keys, now_ns, view.warmup_ns, view.cooldown_ns)
+
+
+def _steady_regions(table: StackTable, growth: SessionGrowth) -> NDArray[np.bool_]:
+    """By stack: a call of the mmap family whose regions do not grow."""
+    function = table.traces["function"][table.first_trace]
+    is_steady = (function >= FIRST_REGION_FUNCTION) & (function < FIRST_PAIR_FUNCTION)
+    is_steady[[stack for stack, each in growth.by_stack.items() if each.trend is Trend.GROWS]] = False
+    return np.asarray(is_steady)
 
 
 def _begin_ns(capture: Capture) -> int:

@@ -1,5 +1,6 @@
 """Stacks → call sites: frames with names, and the sums of each stack."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -26,6 +27,7 @@ from memleak_android.unwind.trace import Method, TraceEnd
 
 _STACKS_AT_ONCE = 1 << 16
 _SITES_PER_PROGRESS = 1 << 12
+_WRAPPER = re.compile(r"_*(GI_+)?(mmap|mmap64|mremap|syscall)")
 _END_NAMES = {end.value: end.name for end in TraceEnd}
 
 
@@ -86,6 +88,8 @@ class SiteNamer:
             functions = table.traces["function"][traces].tolist()
             for function, trace in zip(functions, traces.tolist(), strict=True):
                 numbers = table.frame_numbers(trace).tolist()
+                if is_region(function) and numbers and _is_wrapper(frames_of(numbers[0])):
+                    del numbers[0]
                 frames = tuple(chain((calls[function],), chain.from_iterable(map(frames_of, numbers))))
                 yield frames, id_of_parts([identities[function], *map(identity_of, numbers)])
 
@@ -108,7 +112,7 @@ class SiteNamer:
         """Of a stack that ends in a call of this function (wire's Function)."""
         if function >= FIRST_PAIR_FUNCTION:
             return f"pair:{self._pair_of(function)[0]}"
-        if function >= FIRST_REGION_FUNCTION:
+        if is_region(function):
             return "mmap"
         return "kernel" if function >= FIRST_KERNEL_FUNCTION else site_kind(frames, objects)
 
@@ -142,6 +146,16 @@ class SiteNamer:
         return tuple(
             ModuleSummary(file.path, file.build_id, self._symbolizer.symbol_class(file)) for file in files
         )
+
+
+def is_region(function: int) -> bool:
+    """Of the mmap family."""
+    return FIRST_REGION_FUNCTION <= function < FIRST_PAIR_FUNCTION
+
+
+def _is_wrapper(frames: Sequence[Frame]) -> bool:
+    """A libc's function around the system call that the site is named by. Hooks return to its caller, BPF sees the call itself."""
+    return bool(frames) and _WRAPPER.fullmatch(frames[-1].function) is not None
 
 
 def make_sites(

@@ -228,7 +228,7 @@ class TracingOptions:
         "--wa-missing-free",
         "Always on: a block ends when its address is allocated again. With --kernel: do not count such frees as lost.",
     )
-    mmap: bool = flag("--mmap", "Also the regions of mmap, as a kind of their own.")
+    mmap: bool = flag("--mmap", "List the regions of mmap that do not grow, too.")
     pairs: tuple[str, ...] = option(
         "--pairs FILE|SET",
         None,

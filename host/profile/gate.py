@@ -144,7 +144,7 @@ def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
     """Adds sites that grow to the culprits. If only growth is limited they replace those that hold too much."""
     if rules.growth is None or not_judged(profile):
         return gate
-    sites = [site for site in profile.sites if site.kind not in NO_LEAKS and not site.suppressed_by]
+    sites = [site for site in profile.sites if site.kind != "runtime" and not site.suppressed_by]
     growth, growing = weigh_growth(rules.growth, sites, rules.baseline[0] if rules.baseline else None)
     if gate.limit_space is None or (growth.is_exceeded and not _holds_too_much(gate)):
         culprits = growing

@@ -71,6 +71,7 @@ class SessionTracing:
 
     sample_bytes: mean distance of the samples, 0 = every allocation.
     pair_functions: (pair, function) of --pairs, by function number. allocator: path of the file with the probes.
+    lists_regions: also those of the mmap family that do not grow.
     """
 
     tracer: str
@@ -82,6 +83,7 @@ class SessionTracing:
     pair_functions: tuple[tuple[str, str], ...]
     allocator: object
     traces_heap: bool
+    lists_regions: bool
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> Self:
@@ -99,6 +101,7 @@ class SessionTracing:
             ),
             allocator=_dict(fields.get("about")).get("allocator"),
             traces_heap=fields.get("heap") is not False,
+            lists_regions=options.get("mmap") is True,
         )
 
 

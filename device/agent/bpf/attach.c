@@ -35,9 +35,9 @@ struct sites {
 
 static int turn_of(const struct ml_config *config, const struct ml_probe *probe)
 {
-	if (config->rules[probe->function].old || probe->function == ML_FN_MREMAP)
+	if (config->rules[probe->function].old)
 		return TURN_MOVE;
-	return probe->has_return && probe->function != ML_FN_MUNMAP ? TURN_MAKE : TURN_RELEASE;
+	return probe->has_return ? TURN_MAKE : TURN_RELEASE;
 }
 
 static int add(struct sites *sites, const struct ml_bpf *bpf, const struct ml_config *config, struct site wanted, bool at_end)
@@ -170,6 +170,10 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 		return ml_bpf_fail("could not follow mappings", errno);
 	if (attach_one(bpf, "process_fork", "task", "task_newtask") && (config->follow || config->whole_machine))
 		return ml_bpf_fail("could not follow forks", errno);
+	if (attach_one(bpf, "region_unmapped", "syscalls", "sys_exit_munmap") ||
+	    attach_one(bpf, "region_moved", "syscalls", "sys_exit_mremap") ||
+	    attach_one(bpf, "region_mapped", "syscalls", "sys_exit_mmap"))
+		return ml_bpf_fail("could not follow mappings", errno);
 	return list(&sites, bpf, config) || place_all(bpf, config, &sites, pid) ? -1 : 0;
 }
 

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/process/signature_mask.h"
-#include "agent/probes/function_names.h"
 #include "agent/probes/tracefs.h"
+
+#define EXIT_OF_MMAP "syscalls/sys_exit_mmap"
 
 static const struct {
 	const char *program;
@@ -42,16 +44,9 @@ static const char *program_of_shape(const struct ml_pair *rule)
 	return rule->is_release ? "rule_release" : "rule_acquire";
 }
 
-static bool is_region(const struct ml_probe *probe)
-{
-	return probe->function >= ML_FN_MMAP && probe->function < ML_FN_PAIR;
-}
-
 void ml_bpf_entry_program(const struct ml_config *config, const struct ml_probe *probe, bool is_old, char *name, size_t bytes)
 {
-	if (is_region(probe))
-		snprintf(name, bytes, "%s_entry", ml_function_names[probe->function]);
-	else if (is_old)
+	if (is_old)
 		snprintf(name, bytes, "function_%u", probe->function);
 	else
 		snprintf(name, bytes, "%s", program_of_shape(&config->rules[probe->function]));
@@ -61,8 +56,6 @@ const char *ml_bpf_return_program(const struct ml_config *config, const struct m
 {
 	const struct ml_pair *rule = &config->rules[probe->function];
 
-	if (is_region(probe))
-		return "region_return"; /* updates the region ledger */
 	if (rule->is_indirect == ML_PAIR_IN_MESSAGE)
 		return rule->has_exits ? "message_exit" : "message_return";
 	if (is_block(rule))
@@ -74,6 +67,8 @@ bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool 
 {
 	if (!strncmp(program, "empty_", strlen("empty_")))
 		return config->empty_probes;
+	if (!strncmp(program, "region_", strlen("region_")))
+		return config->mmap && !is_old && ml_bpf_sees_regions();
 	if (!strncmp(program, "code_", strlen("code_")) || !strncmp(program, "exec", strlen("exec")))
 		return ml_tracefs_sees_mappings();
 	if (!strcmp(program, "process_fork"))
@@ -89,6 +84,12 @@ bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool 
 			return true;
 	}
 	return false;
+}
+
+bool ml_bpf_sees_regions(void)
+{
+	return ml_tracefs_field(EXIT_OF_MMAP, "ret") > 0 && !access("/sys/kernel/btf/vmlinux", R_OK) &&
+	       libbpf_probe_bpf_helper(BPF_PROG_TYPE_TRACEPOINT, BPF_FUNC_task_pt_regs, NULL) == 1;
 }
 
 bool ml_bpf_misses_borrowers(const struct ml_config *config)
@@ -143,7 +144,8 @@ int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config
 					  .mmap_addr = ml_tracefs_offset("syscalls/sys_enter_mmap", "addr"),
 					  .mmap_len = ml_tracefs_offset("syscalls/sys_enter_mmap", "len"),
 					  .mmap_prot = ml_tracefs_offset("syscalls/sys_enter_mmap", "prot"),
-					  .mmap_flags = ml_tracefs_offset("syscalls/sys_enter_mmap", "flags") };
+					  .mmap_flags = ml_tracefs_offset("syscalls/sys_enter_mmap", "flags"),
+					  .syscall_ret = ml_tracefs_offset(EXIT_OF_MMAP, "ret") };
 
 	for (int i = 0; i < config->n_probes; i++) {
 		const struct ml_probe *probe = &config->probes[i];

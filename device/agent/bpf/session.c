@@ -43,9 +43,11 @@ static void write_events(struct ml_bpf_session *session)
 
 static void on_event(struct ml_bpf_session *session, const struct ml_event *event)
 {
-	if (event->function >= ML_FN_MMAP && event->function < ML_FN_PAIR && ml_regions_apply(&session->regions, event))
+	bool is_region = event->function >= ML_FN_MMAP && event->function < ML_FN_PAIR;
+
+	if (is_region && ml_regions_apply(&session->regions, event))
 		session->base.lost[ML_LOST_REGIONS]++;
-	if (session->base.config->events)
+	if (session->base.config->events && (!is_region || session->base.config->mmap > 1))
 		session->base.is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of enum ml_function: that of the BPF program at the entry is `NAME_entry`. */
+/* Names of enum ml_function, for messages. */
 #pragma once
 
 #include "wire.h"
@@ -18,8 +18,4 @@ static const char *const ml_function_names[ML_FN_MAX] = {
 	[ML_FN_CFREE] = "cfree",
 	[ML_FN_FREE_SIZED] = "free_sized",
 	[ML_FN_FREE_ALIGNED_SIZED] = "free_aligned_sized",
-	[ML_FN_MMAP] = "mmap",
-	[ML_FN_MMAP64] = "mmap64",
-	[ML_FN_MUNMAP] = "munmap",
-	[ML_FN_MREMAP] = "mremap",
 };

@@ -76,7 +76,7 @@ struct ml_config {
 	ml_u64 max_size;
 	ml_u64 max_live;
 	bool events;
-	bool mmap;
+	int mmap; /* the region ledger; 2: its calls are events, too, and a tracer without it says so */
 	bool perf_event_path; /* use the path for kernels without a BPF ring buffer */
 	bool without_multi;   /* a perf event for each probe, as before Linux 6.10 */
 	bool lends_memory; /* the program may call vfork() or clone(): probes that its children in the same memory pass, too */

@@ -93,10 +93,11 @@ static void on_event(void *context, const struct ml_event *event)
 {
 	struct session *session = context;
 
-	if (event->function >= ML_FN_MMAP && event->function <= ML_FN_MREMAP &&
-	    ml_preload_regions_add(&session->regions, event))
+	bool is_region = event->function >= ML_FN_MMAP && event->function <= ML_FN_MREMAP;
+
+	if (is_region && ml_preload_regions_add(&session->regions, event))
 		session->base.lost[ML_LOST_REGIONS]++;
-	if (session->base.config->events)
+	if (session->base.config->events && (!is_region || session->base.config->mmap > 1))
 		session->base.is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
 }
 

@@ -49,7 +49,7 @@ void ml_preload_settings_pairs(struct ml_pair_table *table, const struct ml_conf
 
 void ml_preload_settings_log(const struct ml_config *config)
 {
-	if (config->mmap && sizeof(long) < 8)
+	if (config->mmap > 1 && sizeof(long) < 8)
 		ml_blocks_gap(ML_GAP_FUNCTIONS,
 			      "the preload tracer keeps no ledger of mmap on 32-bit systems (use --tracer bpf)");
 	if (config->extend_stacks && sizeof(long) < 8)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The mmap family. Without --mmap each call is only forwarded. glibc and musl bind their own calls locally, so thread
+ * The mmap family. Without a region ledger each call is only forwarded. glibc and musl bind their own calls locally, so thread
  * stacks and malloc's own memory do not pass here.
  *
  * Only where off_t fits a register: on 32-bit systems mmap and mmap64 pass it differently.

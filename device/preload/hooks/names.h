@@ -10,7 +10,7 @@ enum ml_hook_family {
 	ML_HOOK_ALLOCATOR,
 	ML_HOOK_EXEC, /* exec, to notice that the process becomes another program */
 	ML_HOOK_LOADER,  /* to notice modules that come and go */
-	ML_HOOK_REGIONS, /* the mmap family, with --mmap */
+	ML_HOOK_REGIONS, /* the mmap family, for the region ledger */
 	ML_HOOK_SELF,    /* calls by which a process restricts itself: entries/sandbox.c, limits.c */
 	ML_HOOK_OPERATORS, /* operator new and delete, where the allocator's own object defines them */
 	ML_HOOK_PAIRS,   /* functions of --pairs: pairs.h */

@@ -13,6 +13,8 @@
 #include "preload/segment/thread.h"
 
 #define SHARED_SLOT_TRIES 1000
+#define CALLS_SLOTS 1024
+#define EACH 16
 
 /*
  * Marks a thread slot as being written to and returns it, or NULL. A signal handler that interrupted the recorder uses
@@ -38,7 +40,7 @@ int ml_regions_take(ml_u64 return_address)
 {
 	const struct ml_view *view = ml_view_in_force();
 
-	/* The settings first: without --mmap a forked child need not join the session here. */
+	/* The settings first: without a ledger a forked child need not join the session here. */
 	if (!(view->settings.flags & ML_SETTING_MMAP) || !ml_recorder_is_on())
 		return 0;
 	if (__atomic_load_n(&view->segment->maps_dirty, __ATOMIC_RELAXED))
@@ -81,6 +83,24 @@ static ml_u64 region_key(const struct ml_view *view, const struct ml_caller *cal
 	return key ? key : 1;
 }
 
+/*
+ * Whether a key's call brings evidence: its 1st to 16th, which may be of several stacks, then the 32nd, 64th … Two keys of one slot
+ * drive each other out, and are sent more often.
+ */
+static int is_due(const struct ml_view *view, ml_u64 key)
+{
+	static struct {
+		ml_u64 key, n;
+	} calls[CALLS_SLOTS];
+	ml_u64 n, own = key + (ml_u64)view->session * ML_THREAD_PHI; /* a later session has no evidence yet */
+	size_t slot = (size_t)(own * ML_THREAD_PHI >> 32) % CALLS_SLOTS;
+
+	if (__atomic_exchange_n(&calls[slot].key, own, __ATOMIC_RELAXED) != own)
+		__atomic_store_n(&calls[slot].n, 0, __ATOMIC_RELAXED);
+	n = __atomic_add_fetch(&calls[slot].n, 1, __ATOMIC_RELAXED);
+	return n <= EACH || !(n & (n - 1));
+}
+
 void ml_regions_mapped(const struct ml_region_call *call)
 {
 	const struct ml_view *view = ml_view_in_force();
@@ -101,7 +121,7 @@ void ml_regions_mapped(const struct ml_region_call *call)
 						     .key = key,
 						     .old_address = call->old_address,
 						     .function = call->function });
-	if (!thread || view->settings.flags & ML_SETTING_NO_EVIDENCE)
+	if (!thread || view->settings.flags & ML_SETTING_NO_EVIDENCE || !is_due(view, key))
 		return;
 	block.sequence = ml_thread_next_sequence(view, thread);
 	ml_evidence_send(view, thread,

@@ -25,7 +25,7 @@ def answer_lines(profile: Profile) -> Iterator[str]:
             f" ({'--repeat' if span.run_s else 'measure longer, or say how often by --interval'})"
         )
         return
-    sites = [site for site in profile.sites if _counts(site)]
+    sites = [site for site in profile.sites if not site.suppressed_by]
     growing = sorted((site for site in sites if growth_rate(site)), key=growth_rate, reverse=True)
     judged = f"{span.instants} {'runs' if span.run_s else 'snapshots'} from {clock(span.from_ns)} to {clock(span.to_ns)}"
     if not growing:
@@ -73,11 +73,6 @@ def clock(ns: int) -> str:
     seconds = ns // 10**9
     hours = f"{seconds // 3600}:{seconds // 60 % 60:02}" if seconds >= 3600 else str(seconds // 60)
     return f"{hours}:{seconds % 60:02}"
-
-
-def _counts(site: CallSite) -> bool:
-    """Regions hold the heap, and would count it twice."""
-    return site.kind != "mmap" and not site.suppressed_by
 
 
 def _error(growth: Growth) -> float:

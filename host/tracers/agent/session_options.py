@@ -14,7 +14,7 @@ from memleak_android.host.wire.blocks import WIRE_VERSION, Block
 # Options of all collectors that the agent reads as numbers, under the same names.
 _NUMBERS = (
     "follow", "stack_bytes", "sample_bytes", "every_stack", "extend_stacks", "older_ns",
-    "min_size", "max_size", "max_live", "events", "mmap",
+    "min_size", "max_size", "max_live", "events",
 )  # fmt: skip
 
 
@@ -106,7 +106,6 @@ class AllocatorChoice:
 
     object: str | None = None
     symbols_prefix: str = ""
-    mmap: bool = False
     is_traced: bool = True
 
     @property
@@ -132,7 +131,7 @@ class SessionOptions:
     max_size: int = 2**64 - 1
     max_live: int = 4_000_000
     events: bool = False  # stream every call (--trace, --record-all)
-    mmap: bool = False
+    mmap: bool = False  # list the regions that do not grow, too
     perf_events: bool = False  # BPF without the ring buffer, as on older kernels
     without_multi: bool = False  # BPF: a perf event for each probe, as before Linux 6.10
     object: str | None = None  # -O: the library with the allocator
@@ -148,7 +147,7 @@ class SessionOptions:
     @property
     def allocator(self) -> AllocatorChoice:
         is_traced = self.pairs is None or self.pairs.with_heap
-        return AllocatorChoice(self.object, self.symbols_prefix, self.mmap, is_traced)
+        return AllocatorChoice(self.object, self.symbols_prefix, is_traced)
 
     def lines(self) -> list[str]:
         """The configuration lines common to all collectors (docs/wire-protocol.md, "The agent's input")."""
@@ -158,8 +157,16 @@ class SessionOptions:
             *([f"pid {self.pid}"] if self.pid is not None else []),
             *(f"arg {quote(os.fsencode(argument), safe='/')}" for argument in self.command),
             *(f"{name} {int(getattr(self, name))}" for name in _NUMBERS),
+            f"mmap {self._regions}",
             f"unwind {self.unwind}",
         ]
+
+    @property
+    def _regions(self) -> int:
+        """For the agent: 0 = no region ledger, 1 = kept where the tracer can, 2 = asked for."""
+        if self.kernel or self.every_process or not self.allocator.is_traced:
+            return 0
+        return 2 if self.mmap else 1
 
     def bpf_lines(self) -> list[str]:
         """Those of the BPF collector; a plan's lines follow."""

@@ -17,10 +17,8 @@ from memleak_android.host.tracers.agent.session_options import (
     ProbedFile,
 )
 from memleak_android.host.tracers.local.bpf import ONLY_PAIRS, BpfPlan
-from memleak_android.host.tracers.probes.allocator import NO_REGIONS, plan_probes, plan_region_probes
+from memleak_android.host.tracers.probes.allocator import plan_probes
 from memleak_android.unwind.elf_headers import MACHINE_NAMES
-
-_REGION_FUNCTION = "mmap"
 
 
 def check_word_size(process: RemoteProcess) -> None:
@@ -42,7 +40,7 @@ def plan_remote(
     planner: PairPlanner | None,
 ) -> BpfPlan:
     """Pulls only the file with the allocator. agent: memleakd on the device. Raises TargetError, DeviceError."""
-    objects = process.objects(agent, (choice.malloc, _REGION_FUNCTION))
+    objects = process.objects(agent, (choice.malloc,))
     pairs = plan_pairs(process, objects, files, planner) if planner else None
     if not choice.is_traced:
         main = objects[0] if objects else None
@@ -50,13 +48,7 @@ def plan_remote(
     chosen = _allocator(objects, choice)
     allocator = _pulled(process, chosen, files)
     probes, notes = plan_probes(allocator.open_path, choice)
-    placed = _on_device(probes, process, chosen)
-    if choice.mmap and not any(probe.function == _REGION_FUNCTION for probe in probes):
-        libc = next((item for item in objects if _REGION_FUNCTION in item.defines), None)
-        more, remarks = plan_region_probes(_pulled(process, libc, files).open_path) if libc else ([], [])
-        placed += _on_device(more, process, libc) if libc else []
-        notes = [*notes, *(remarks if libc else [NO_REGIONS])]
-    return BpfPlan(allocator, tuple(placed), tuple(notes), pairs)
+    return BpfPlan(allocator, tuple(_on_device(probes, process, chosen)), tuple(notes), pairs)
 
 
 def plan_pairs(

@@ -116,9 +116,8 @@ def plan_command(
     Raises TargetError, DeviceError.
     """
     paths, remark = loaded_objects(target, program, pulled)
-    wanted = {choice.malloc} | ({"mmap"} if choice.mmap else set())
     every = choice.object is not None or planner is not None
-    objects = fetch_until(pulled, paths, wanted, whole=every)
+    objects = fetch_until(pulled, paths, {choice.malloc}, whole=every)
     pairs = _plan_pairs(objects, planner) if planner else None
     return plan_objects(objects, choice, pairs, is_local=False), remark
 

@@ -15,13 +15,10 @@ from memleak_android.host.tracers.agent.session_options import (
     SessionOptions,
 )
 from memleak_android.host.tracers.probes.allocator import (
-    NO_REGIONS,
     check_runs_here,
     find_allocator,
-    find_region_functions,
     lends_memory,
     plan_probes,
-    plan_region_probes,
     probe_lines,
     unprobed_functions,
 )
@@ -90,18 +87,9 @@ def plan_objects(
     allocator = find_allocator(objects, choice)
     if is_local:
         check_runs_here(allocator.open_path)
-    planned = [(allocator, *plan_probes(allocator.open_path, choice))]
-    if choice.mmap and not any(probe.function == "mmap" for probe in planned[0][1]):
-        libc = find_region_functions(objects)
-        regions = plan_region_probes(libc.open_path) if libc else ([], [NO_REGIONS])
-        planned.append((libc or allocator, *regions))
-    probes = [
-        probe if is_local else replace(probe, path=item.path, identity=None)
-        for item, found, _ in planned
-        for probe in found
-    ]
-    notes = tuple(note for *_, notes in planned for note in notes)
-    return BpfPlan(allocator, tuple(probes), notes, pairs, lends_memory(objects))
+    found, notes = plan_probes(allocator.open_path, choice)
+    probes = (probe if is_local else replace(probe, path=allocator.path, identity=None) for probe in found)
+    return BpfPlan(allocator, tuple(probes), tuple(notes), pairs, lends_memory(objects))
 
 
 def probed_files(pid: int, objects: Sequence[LoadedObject]) -> list[ProbedFile]:

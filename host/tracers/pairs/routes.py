@@ -18,7 +18,7 @@ from memleak_android.host.tracers.agent.session_options import (
     probe_lines,
 )
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
-from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS, REGION_FUNCTIONS
+from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.function_extents import FunctionExtents
 from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
@@ -27,6 +27,7 @@ from memleak_android.host.tracers.probes.return_sites import ReturnSites, calls_
 _NAME_BYTES_MAX = 119  # ML_PAIR_NAME_BYTES
 _NAMES_MAX = 192  # ML_PAIR_NAMES
 # The shim replaces these itself (device/preload/hooks/names.c): a slot leads to one entry.
+_REGIONS = ("mmap", "mmap64", "munmap", "mremap")
 _LOADER = (
     "dlopen",
     "android_dlopen_ext",
@@ -38,7 +39,7 @@ _LOADER = (
     "execv",
     "execvp",
 )
-_OF_THE_SHIM = frozenset((*(function.name for function in HEAP_FUNCTIONS + REGION_FUNCTIONS), *_LOADER))
+_OF_THE_SHIM = frozenset((*(function.name for function in HEAP_FUNCTIONS), *_REGIONS, *_LOADER))
 # No exception or cancelled thread leaves the heap's functions, or those that copy memory.
 _NEVER_LEFT = frozenset(
     (*(function.name for function in HEAP_FUNCTIONS), "memcpy", "memmove", "memset", "strlen")

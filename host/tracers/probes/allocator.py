@@ -1,7 +1,7 @@
 """Finds the object that provides the allocator, and plans the probes of its functions.
 
 The names of the heap's functions come from host/pairs/malloc.toml. A test compares the tables in C with it:
-device/wire.h (numbers), device/agent/probes/function_names.h (BPF programs), device/preload/entries/function_table.h (shim).
+device/wire.h (numbers), device/agent/probes/function_names.h (messages), device/preload/entries/function_table.h (shim).
 """
 
 import os
@@ -21,7 +21,6 @@ from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.function_extents import FunctionExtents
 from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
 from memleak_android.host.tracers.probes.return_sites import find_exits
-from memleak_android.host.wire.blocks import Function
 from memleak_android.unwind.code.disassembly import Flow, Instruction
 from memleak_android.unwind.elf_headers import EM_ARM, MACHINE_NAMES
 
@@ -59,14 +58,7 @@ _OPERATOR_NEW, _NOTHROW = "_Zn", "RKSt9nothrow_t"
 _CANNOT_LEAVE = "not probed, for an exception that passes a return probe ends the program"
 _NOT_PROBED = "not probed, its address is chosen at run time (ifunc)"
 _LENDING = ("vfork", "clone")
-NO_REGIONS = "no mmap found to be probed"
-REGION_FUNCTIONS = (
-    AllocatorFunction(Function.MMAP, 6, True, ("mmap",)),
-    AllocatorFunction(Function.MMAP64, 6, True, ("mmap64",)),
-    AllocatorFunction(Function.MUNMAP, 2, True, ("munmap",)),
-    AllocatorFunction(Function.MREMAP, 5, True, ("mremap",)),
-)
-FUNCTION_NUMBERS = {function.name: function.number for function in HEAP_FUNCTIONS + REGION_FUNCTIONS}
+FUNCTION_NUMBERS = {function.name: function.number for function in HEAP_FUNCTIONS}
 
 
 def find_allocator(objects: Sequence[LoadedObject], choice: AllocatorChoice) -> LoadedObject:
@@ -108,11 +100,6 @@ def defines_malloc(path: str) -> bool:
     return bool(_open(path).dynamic_functions({"malloc"}))
 
 
-def find_region_functions(objects: Sequence[LoadedObject]) -> LoadedObject | None:
-    """The object whose mmap the dynamic linker binds."""
-    return next((item for item in objects if _exports(item, "mmap")), None)
-
-
 def lends_memory(objects: Sequence[LoadedObject]) -> bool:
     """Whether an object calls a function that makes a child in the caller's memory. posix_spawn()'s child does not allocate.
 
@@ -144,7 +131,6 @@ def plan_probes(
     """Probes for the allocator in the ELF file at object_path, and remarks for `doctor` and -v.
 
     is_the_only_one: whether the session probes no other allocator: the returns of a kind of functions are probed in one way.
-    With choice.mmap also for the region functions if the file exports them, as libc does.
     Raises TargetError: not an ELF file, 32-bit, or without malloc or free.
     """
     elf = _open(object_path)
@@ -156,17 +142,7 @@ def plan_probes(
     for name in _INDISPENSABLE:
         if all(symbol.is_indirect for symbol in found[name]):
             raise chosen_at_run_time(choice.symbols_prefix + name, object_path)
-    probes = _probes(elf, object_path, HEAP_FUNCTIONS, found, notes, may_be_left=is_the_only_one)
-    if choice.mmap:
-        probes += _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes)
-    return probes, notes
-
-
-def plan_region_probes(object_path: str) -> tuple[list[Probe], list[str]]:
-    """Probes for mmap and its family only: for the libc of a program whose allocator is another object."""
-    elf = _open(object_path)
-    notes: list[str] = []
-    return _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes), notes
+    return _probes(elf, object_path, HEAP_FUNCTIONS, found, notes, may_be_left=is_the_only_one), notes
 
 
 def probe_lines(probes: Sequence[Probe]) -> list[str]:
@@ -193,7 +169,7 @@ def chosen_at_run_time(name: str, path: str) -> TargetError:
 
 def unprobed_functions(notes: Iterable[str]) -> list[str]:
     """The notes that name functions whose allocations are missing."""
-    ends = (_NOT_PROBED, _CANNOT_LEAVE, NO_REGIONS)
+    ends = (_NOT_PROBED, _CANNOT_LEAVE)
     return [f"{note}: what it allocates is missing" for note in notes if note.endswith(ends)]
 
 

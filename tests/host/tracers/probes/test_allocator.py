@@ -18,13 +18,14 @@ from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, SessionOptions
 from memleak_android.host.tracers.inline.heap import _functions
 from memleak_android.host.tracers.local.bpf import plan_session
-from memleak_android.host.tracers.probes import allocator
 from memleak_android.host.tracers.probes.allocator import (
     FUNCTION_NUMBERS,
     find_allocator,
     lends_memory,
     plan_probes,
+    unprobed_functions,
 )
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Function
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 DEVICE = Path(__file__).parents[4] / "device"
@@ -100,8 +101,11 @@ def test_numbers_are_those_of_the_wire_format() -> None:
     text = (DEVICE / "wire.h").read_text()
     numbers = {name.lower(): int(value) for name, value in re.findall(r"\bML_FN_(\w+) = (\d+),", text)}
     del numbers["unknown"], numbers["max"], numbers["pair"]  # no functions of an allocator
-    numbers = {name: number for name, number in numbers.items() if not 16 <= number < 32}  # the kernel's own
-    assert numbers == FUNCTION_NUMBERS
+    assert {name: number for name, number in numbers.items() if number < 16} == FUNCTION_NUMBERS
+    regions = [name for name, number in numbers.items() if number >= FIRST_REGION_FUNCTION]
+    assert regions == [
+        one.name.lower() for one in Function if FIRST_REGION_FUNCTION <= one < FIRST_PAIR_FUNCTION
+    ]
 
 
 def test_tables_in_c_have_the_names_of_the_shipped_set() -> None:
@@ -116,7 +120,8 @@ def test_tables_in_c_have_the_names_of_the_shipped_set() -> None:
         .split("/* Calls by which a program would harm itself")
     )
     shim = re.findall(r"^\tX\((\w+),", table, re.MULTILINE)
-    assert [name for name in shim if not name.startswith(("exec", "fexec"))] == list(FUNCTION_NUMBERS)
+    regions = [one.name.lower() for one in Function if FIRST_REGION_FUNCTION <= one < FIRST_PAIR_FUNCTION]
+    assert [name for name in shim if not name.startswith(("exec", "fexec"))] == [*FUNCTION_NUMBERS, *regions]
 
 
 def test_glibc() -> None:
@@ -126,20 +131,10 @@ def test_glibc() -> None:
     assert set(found.values()) == {1}
     assert {"malloc", "calloc", "realloc", "posix_memalign", "memalign", "free"} <= set(found)
     assert "aligned_alloc" not in found  # one address with memalign
-    assert not set(found) & {one.name for one in allocator.REGION_FUNCTIONS}
     assert len(notes) == len(probes)
     for probe in probes:
         assert probe.text_low <= probe.function_offset <= probe.entry_offset < probe.text_high
         assert probe.return_offset == (None if probe.function == "free" else probe.entry_offset)
-
-
-def test_regions_on_request() -> None:
-    needs_libc()
-    probes, _ = plan_probes(LIBC, AllocatorChoice(mmap=True))
-    assert {"mmap", "munmap", "mremap"} <= set(functions(probes))
-    assert "mmap64" not in functions(probes)  # one address with mmap
-    only_regions, _ = allocator.plan_region_probes(LIBC)
-    assert only_regions == [probe for probe in probes if FUNCTION_NUMBERS[probe.function] >= 32]
 
 
 def test_aliases_and_forwarders_are_probed_once(folder: Path) -> None:
@@ -208,7 +203,7 @@ void free(void *p) {}
     path = gcc(folder, "partly.so", "-DNAME=valloc", "-Dmine=malloc", *words)
     probes, notes = plan_probes(path, OPTIONS)
     assert functions(probes) == {"malloc": 1, "free": 1}
-    assert allocator.unprobed_functions(notes) == [
+    assert unprobed_functions(notes) == [
         "valloc: not probed, its address is chosen at run time (ifunc): what it allocates is missing"
     ]
 

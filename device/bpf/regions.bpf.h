@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The mmap family for the agent's ledger, in the order of calls. Seen as the system calls return, so also those that a program makes
+ * without its libc. What an allocator maps within its own calls holds its blocks, and is left out.
+ */
+#pragma once
+
+#include "recorder.bpf.h"
+
+#ifndef ML_OLD_KERNEL
+
+#define ML_MREMAP_DONTUNMAP 4
+/* Evidence is sent for a key's 1st, 2nd, 4th, 8th … call; of partial keys, which may stand for several stacks, for so many each. */
+#define ML_REGION_EACH 16
+
+/* Stack key → its number of calls. */
+ML_MAP(LRU_HASH, region_calls, ml_u64, ml_u64, 16384, 0);
+
+/* A returned system call of a traced thread. */
+struct ml_region_call {
+	struct ml_thread *thread;
+	struct ml_regs *regs; /* the user's, whose ip is behind the instruction: as if a function had returned */
+	ml_u64 first;         /* its first argument */
+	ml_u64 value;
+};
+
+/* Whether a call of the heap is in progress on this stack. */
+static __always_inline bool ml_is_of_heap(struct ml_thread *thread, ml_u64 sp)
+{
+	ml_u64 outer = 0;
+
+	if (options.n_pairs)
+		outer = ml_outer_sp(thread, 0);
+	else if (thread->depth)
+		outer = thread->pending[(thread->depth - 1) & (ML_PENDING - 1)].sp;
+	return outer >= sp;
+}
+
+/* event: struct syscall_trace_exit. False: the call failed, or does not count. */
+static __always_inline bool ml_read_region_call(void *event, struct ml_region_call *call)
+{
+	call->value = ml_field(event, options.syscall_ret);
+	if (call->value >= -4095ull || ml_is_over() || !ml_current_memory())
+		return false;
+	call->thread = ml_this_thread();
+	if (!call->thread)
+		return false;
+	call->regs = &call->thread->returned;
+	return ml_read_syscall(call->regs, &call->first) && !ml_is_of_heap(call->thread, ML_SP(call->regs));
+}
+
+static __always_inline bool ml_region_is_due(ml_u64 key, ml_u64 flags)
+{
+	ml_u64 one = 1, n, *calls = bpf_map_lookup_elem(&region_calls, &key);
+
+	if (!calls)
+		return !bpf_map_update_elem(&region_calls, &key, &one, BPF_ANY);
+	n = __sync_fetch_and_add(calls, 1) + 1;
+	return !(n & (n - 1)) || (flags & ML_KEY_PARTIAL && n <= ML_REGION_EACH) || options.every_stack;
+}
+
+static __always_inline void ml_record_region(const struct ml_region_call *call, ml_u32 function, ml_u64 size,
+					     ml_u64 old_address)
+{
+	struct ml_thread *thread = call->thread;
+	struct ml_bpf_block block = { .process = thread->process,
+				      .size = size,
+				      .timestamp_ns = bpf_ktime_get_ns(),
+				      .sequence = ++thread->sequence,
+				      .function = function };
+	ml_u64 flags, key = ml_mix(ml_stack_key(thread, call->regs, &flags), function) | 1;
+
+	ml_send_region(call->regs, thread, function, call->value, size, old_address, key);
+	if (options.stack_bytes && options.left_out != ML_BPF_KNOWN_LEFT_OUT && ml_region_is_due(key, flags) &&
+	    ml_send_evidence(call->regs, thread, &block, call->value, key, 0, options.stack_bytes))
+		ml_count(ML_LOST_RING_FULL, 1);
+}
+
+static __always_inline int ml_region_mapped(void *event)
+{
+	struct ml_region_call call;
+
+	if (ml_read_region_call(event, &call))
+		ml_record_region(&call, ML_FN_MMAP, ML_SYSCALL_ARG2(call.regs), 0);
+	return 0;
+}
+
+static __always_inline int ml_region_unmapped(void *event)
+{
+	struct ml_region_call call;
+
+	if (ml_read_region_call(event, &call))
+		ml_send_region(call.regs, call.thread, ML_FN_MUNMAP, call.first, ML_SYSCALL_ARG2(call.regs), 0, 0);
+	return 0;
+}
+
+/* Linux 5.7 has MREMAP_DONTUNMAP, by which the old region stays; an old size of 0 doubles a shared one. */
+static __always_inline int ml_region_moved(void *event)
+{
+	struct ml_region_call call;
+
+	if (!ml_read_region_call(event, &call))
+		return 0;
+	if (!(ML_SYSCALL_ARG4(call.regs) & ML_MREMAP_DONTUNMAP))
+		ml_send_region(call.regs, call.thread, ML_FN_MUNMAP, call.first, ML_SYSCALL_ARG2(call.regs), 0, 0);
+	ml_record_region(&call, ML_FN_MREMAP, ML_SYSCALL_ARG3(call.regs), call.first);
+	return 0;
+}
+#endif
