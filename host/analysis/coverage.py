@@ -9,6 +9,7 @@ from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.profile.coverage import Answer, Condition, Finding, Reason, findings
 from memleak_android.host.profile.losses import LOSS_CAUSES
 from memleak_android.host.profile.profile import CallSite, Totals
+from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.wire.blocks import Lost
 from memleak_android.unwind.trace import TraceEnd
 
@@ -17,7 +18,12 @@ _CUT_STACKS_MAX = 0.5  # share of the blocks held: above it the report does not 
 
 
 def judge_coverage(
-    capture: Capture, totals: Totals, sites: Sequence[CallSite], max_lost: float, missing: Sequence[str] = ()
+    capture: Capture,
+    totals: Totals,
+    sites: Sequence[CallSite],
+    max_lost: float,
+    missing: Sequence[str] = (),
+    unowned: Sequence[UnownedGrowth] = (),
 ) -> tuple[Finding, ...]:
     """max_lost: the share of calls, and of blocks without a stack, that is tolerated.
 
@@ -32,13 +38,14 @@ def judge_coverage(
         *_of_calls(capture, totals, max_lost),
         *_of_stacks(capture, totals, sites, max_lost),
         *_of_record(capture, totals),
+        *map(_of_balance, unowned),
     ]
     return findings(_answered(capture), reasons)
 
 
 def _answered(capture: Capture) -> set[Condition]:
     """The conditions that were looked at. Functions and programs are the tracer's to answer, in the SESSION block."""
-    found = {*capture.session.findings.answered, Condition.RECORD}
+    found = {*capture.session.findings.answered, Condition.RECORD, Condition.BALANCE}
     if capture.hello is not None:
         found.add(Condition.SESSION)
     if capture.status is not None:  # else what was lost is not known
@@ -167,6 +174,18 @@ def _of_record(capture: Capture, totals: Totals) -> Iterator[Reason]:
                 else f"{n:,} lost of a cause that is newer than this program"
             )
             yield Reason(Condition.RECORD, Answer.TOLERATED if is_known else Answer.UNKNOWN, text)
+
+
+_UNOWNED = {
+    UnownedPart.MAPPINGS: "the process grows by memory that belongs to no block and no region that was seen",
+    UnownedPart.ALLOCATOR: "the allocator's memory grows by more than the blocks that were counted",
+}
+
+
+def _of_balance(growth: UnownedGrowth) -> Reason:
+    """An allocator may keep what it was given back; memory that no call made is missing."""
+    answer = Answer.NO if growth.part is UnownedPart.MAPPINGS else Answer.TOLERATED
+    return Reason(Condition.BALANCE, answer, _UNOWNED[growth.part])
 
 
 def _malformed(capture: Capture) -> Iterator[Reason]:

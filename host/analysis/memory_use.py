@@ -5,7 +5,7 @@ HAL (frameworks/base ActivityThread.dumpMemInfoTable(), Debug.MemoryInfo.getOthe
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,25 +38,28 @@ _HEAD = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) \S{4} \S+ \S+ \d+ *(.*)")
 
 
 @dataclass(slots=True)
-class _Used:
-    """A mapping: addresses from start to end, its part, resident and proportional bytes."""
+class Mapping:
+    """Addresses from start to end, its name, its part of memory, resident and proportional bytes."""
 
     start: int
     end: int
+    name: str
     part: str
     rss: int = 0
     pss: int = 0
 
 
-def parts_of_smaps(text: str, blocks: NDArray[np.uint64] = NO_BLOCKS) -> dict[str, tuple[int, int]]:
-    """Resident and proportional bytes (shared pages divided among their users) by part. Malformed lines are skipped.
+def memory_parts(
+    mappings: Iterable[Mapping], blocks: NDArray[np.uint64] = NO_BLOCKS
+) -> dict[str, tuple[int, int]]:
+    """Resident and proportional bytes (shared pages divided among their users) by part.
 
     blocks: (n,) addresses of live allocations. A nameless mapping with a block in it belongs to the allocator: an arena of
     glibc, a large block, or the heap of an allocator that names no mappings.
     """
     found: dict[str, tuple[int, int]] = {}
     sorted_blocks = np.sort(blocks)
-    for used in _mappings(text):
+    for used in mappings:
         first = int(np.searchsorted(sorted_blocks, np.uint64(used.start)))
         holds = first < len(sorted_blocks) and int(sorted_blocks[first]) < used.end
         part = "allocator" if holds and used.part == "anonymous" else used.part
@@ -71,14 +74,15 @@ def driver_bytes(text: str) -> int:
     return sum(int(row[1]) * 1024 for row in rows if row)
 
 
-def _mappings(text: str) -> Iterator[_Used]:
-    used: _Used | None = None
+def mappings_of(text: str) -> Iterator[Mapping]:
+    """Of smaps. Malformed lines are skipped."""
+    used: Mapping | None = None
     for line in text.split("\n"):
         if head := _HEAD.fullmatch(line):
             if used:
                 yield used
             part = next(name for name, pattern in _PATTERNS if pattern.match(head[3]))
-            used = _Used(int(head[1], 16), int(head[2], 16), part)
+            used = Mapping(int(head[1], 16), int(head[2], 16), head[3], part)
             continue
         name, _, value = line.partition(":")
         amount = decimal(value.strip().removesuffix(" kB")) if name in ("Rss", "Pss") and used else None
@@ -97,7 +101,7 @@ def _read_one(recorded: object, begin_ns: int) -> MemoryUse | None:
     if not isinstance(recorded, dict) or not isinstance(recorded.get("parts"), dict):
         return None
     numbers = [recorded.get(name) for name in ("pid", "timestamp_ns", "tracked")]
-    if not all(_is_size(number) for number in numbers):
+    if not all(is_size(number) for number in numbers):
         return None
     pid, timestamp_ns, tracked = (int(number or 0) for number in numbers)
     parts = tuple(_known_parts(recorded["parts"]))
@@ -110,9 +114,9 @@ def _read_one(recorded: object, begin_ns: int) -> MemoryUse | None:
 def _known_parts(parts: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
     for name in _NAMES:
         pair = parts.get(name)
-        if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_size, pair)):
+        if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(is_size, pair)):
             yield name, pair[0], pair[1]
 
 
-def _is_size(value: object) -> bool:
+def is_size(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 62

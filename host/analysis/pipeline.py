@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.analysis.balance import unowned_growth
 from memleak_android.host.analysis.block_sums import (
     BlockSums,
     held_blocks,
@@ -40,6 +41,7 @@ from memleak_android.host.profile.profile import (
     Unwinding,
     Verdict,
 )
+from memleak_android.host.profile.unowned import UnownedGrowth
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import (
@@ -92,9 +94,10 @@ def make_profile(
     sites = make_sites(shown, sums, namer, growth.by_stack, shares, progress)
     modules = namer.modules()
     totals = make_totals(capture, survivors.snapshot, sums)
-    coverage = judge_coverage(capture, totals, sites, view.max_lost, missing)
     now_ns = survivors.snapshot.timestamp_ns or capture.last_timestamp_ns
     begin_ns, is_end = _begin_ns(capture), view.warmup_ns is not None
+    unowned = _unowned(capture, view, begin_ns, now_ns)
+    coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, unowned)
     return Profile(
         target=_target(capture),
         duration_ns=max(0, now_ns - begin_ns),
@@ -114,7 +117,16 @@ def make_profile(
         churn=churn_sites(sums.stacks, namer) if is_end else (),
         leaks=sums.all_leaks,
         coverage=coverage,
+        unowned=unowned,
     )
+
+
+def _unowned(capture: Capture, view: View, begin_ns: int, now_ns: int) -> tuple[UnownedGrowth, ...]:
+    """Over the time in which growth is judged."""
+    if view.warmup_ns is None:
+        return ()
+    recorded = capture.session.findings.balance
+    return unowned_growth(recorded, begin_ns, begin_ns + view.warmup_ns, now_ns - view.cooldown_ns)
 
 
 def _sums_and_growth(

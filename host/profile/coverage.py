@@ -20,6 +20,7 @@ class Condition(StrEnum):
     CALLS = "calls"  # no call was missed
     STACKS = "stacks"  # every held block has its whole stack
     RECORD = "record"  # what was sent has arrived, and could be read
+    BALANCE = "balance"  # what the process grew by, by the kernel's figures, has an owner
 
 
 class Answer(StrEnum):
@@ -79,6 +80,7 @@ UNANSWERED = {
     Condition.CALLS: "it is not known whether calls were missed",
     Condition.STACKS: "it is not known whether the stacks are whole",
     Condition.RECORD: "it is not known whether everything has arrived",
+    Condition.BALANCE: "it is not known whether the process grew by more",
 }
 
 

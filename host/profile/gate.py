@@ -11,6 +11,7 @@ from memleak_android.host.profile.comparison import compare, merged_sites
 from memleak_android.host.profile.gate_result import Gate, GrowthGate, SuppressionUse
 from memleak_android.host.profile.profile import CallSite, Growth, Profile, Trend, Verdict
 from memleak_android.host.profile.suppressions import Suppressions
+from memleak_android.host.profile.unowned import UnownedPart
 
 NO_LEAKS = ("runtime", "mmap")  # kinds that are held by design, or contain the heap
 
@@ -146,6 +147,9 @@ def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
         return gate
     sites = [site for site in profile.sites if site.kind != "runtime" and not site.suppressed_by]
     growth, growing = weigh_growth(rules.growth, sites, rules.baseline[0] if rules.baseline else None)
+    if not rules.growth.is_by_run:
+        unowned = [each for each in profile.unowned if each.part is UnownedPart.MAPPINGS]
+        growth = replace(growth, rate=growth.rate + sum(each.bytes_per_s for each in unowned))
     if gate.limit_space is None or (growth.is_exceeded and not _holds_too_much(gate)):
         culprits = growing
     elif growth.is_exceeded:

@@ -32,7 +32,7 @@ class GrowthGate:
 
     @property
     def is_exceeded(self) -> bool:
-        return self.stacks > 0 and self.rate > self.limit
+        return self.rate > self.limit
 
 
 CULPRITS = "ids of the sites that broke a limit (where none was broken: that counted), the largest first"

@@ -1,7 +1,6 @@
 """Profile and CallSite: what reports receive. Plain data, no behaviour beyond sums.
 
-report.json has the same fields in the same order, by host/reports/json/schema.py. A field with a default is left out
-where it has it. Meta and docstrings become the JSON Schema.
+report.json has these fields in this order, defaults left out; Meta and docstrings are its schema (host/reports/json/).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from memleak_android.host.profile.field_types import (
     SiteId,
 )
 from memleak_android.host.profile.gate_result import Gate
+from memleak_android.host.profile.unowned import UnownedGrowth
 
 
 class Verdict(StrEnum):
@@ -397,3 +397,4 @@ class Profile:
     leaks: Leaks = ()  # over all processes and kinds; () = no --reachability
     stops: tuple[ThreadStop, ...] = ()  # of a process that was attached; in order of time
     coverage: Coverage = ()  # () = unknown
+    unowned: tuple[UnownedGrowth, ...] = ()  # parts of the process's memory that grow so

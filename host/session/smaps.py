@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.analysis.memory_use import DRIVERS, PROCESSES_MAX, driver_bytes, parts_of_smaps
+from memleak_android.host.analysis.balance import add_row, balance_of
+from memleak_android.host.analysis.memory_use import (
+    DRIVERS,
+    PROCESSES_MAX,
+    driver_bytes,
+    mappings_of,
+    memory_parts,
+)
 from memleak_android.host.analysis.pipeline import target_pid
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
@@ -62,7 +69,10 @@ def device_memory(target: Target, modules: RemoteFiles) -> ReadMemory:
 
 @dataclass(slots=True)
 class SmapsReader(SessionObserver):
-    """Reads after snapshots; the last reading goes into the session, as its "memory" and "memory_of_others"."""
+    """Reads after snapshots; the last reading goes into the session, as its "memory" and "memory_of_others".
+
+    Its "balance" has a row for each reading of the target.
+    """
 
     capture: Capture
     read: ReadMemory = LOCAL_MEMORY
@@ -104,7 +114,12 @@ class SmapsReader(SessionObserver):
         except (OSError, MemleakError):
             return None
         live = snapshot.live[snapshot.live["pid"] == pid]
-        parts = parts_of_smaps(text, live["address"][attribution.is_heap(live)])
+        mappings = [*mappings_of(text)]
+        if pid == target_pid(self.capture):
+            known = self.capture.session.fields.get("balance")
+            row = add_row(known, snapshot.timestamp_ns, balance_of(mappings, live))
+            self.capture.session |= {"balance": row}
+        parts = memory_parts(mappings, live["address"][attribution.is_heap(live)])
         reading = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
         return reading | {"tracked": heap_space(live)} if parts else None
 

@@ -110,7 +110,7 @@ class SessionFindings:
     """The host's notes during and after the session.
 
     run_ends_ns: ends of the runs of --scenario; None = no scenario. marks: name and time. memory: one object for each
-    process that was examined, unchecked. fp_agreement: unchecked.
+    process that was examined, unchecked. balance, fp_agreement: unchecked.
     answered: conditions of a complete measurement that were looked at; reasons: what was found against them.
     """
 
@@ -121,6 +121,7 @@ class SessionFindings:
     run_ends_ns: tuple[int, ...] | None
     marks: tuple[tuple[str, int], ...]
     memory: tuple[object, ...]
+    balance: object
     process_names: Mapping[int, str]
     highest_level: int
     peak_bound: int | None
@@ -149,6 +150,7 @@ class SessionFindings:
                 if isinstance(mark, (list, tuple)) and len(mark) == 2 and isinstance(mark[1], int)
             ),
             memory=(fields.get("memory"), *_list(fields.get("memory_of_others"))),
+            balance=fields.get("balance"),
             process_names={
                 int(pid): str(name) for pid, name in names if str(pid).isdecimal() and len(pid) < 20
             },

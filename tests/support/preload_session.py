@@ -68,10 +68,10 @@ def find_parts() -> tuple[Path, Path]:
 def run_preloaded(
     command: Sequence[str | Path], environment: Mapping[str, str] | None = None, **options: int
 ) -> PreloadSession:
-    """options: fields of SessionOptions."""
+    """options: fields of SessionOptions. Without mmap no region ledger is kept, unlike in sessions of our program."""
     agent, shim = find_parts()
     session_options = SessionOptions(command=tuple(map(str, command)), **options)  # type: ignore[arg-type]
-    lines = session_options.lines()
+    lines = _lines(session_options.lines(), options)
     lines += [f"env {quote(f'{name}={value}')}" for name, value in (environment or {}).items()]
     lines.append(f"shim {quote(os.fspath(shim), safe='/')}")
     session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
@@ -81,10 +81,14 @@ def run_preloaded(
         session.close()
 
 
+def _lines(lines: list[str], options: Mapping[str, int]) -> list[str]:
+    return lines if options.get("mmap") else [line for line in lines if not line.startswith("mmap ")]
+
+
 def run_by_bpf(command: Sequence[str | Path], **options: int) -> PreloadSession:
     """The same by the BPF agent."""
     session_options = SessionOptions(command=tuple(map(str, command)), **options)  # type: ignore[arg-type]
-    lines = [*session_options.bpf_lines(), *plan_session(session_options).lines()]
+    lines = _lines([*session_options.bpf_lines(), *plan_session(session_options).lines()], options)
     session = AgentSession("bpf", LocalChannel([str(find_parts()[0]), "bpf"]), lines)
     try:
         return _collect(session)

@@ -34,9 +34,11 @@ def limit_text(gate: Gate) -> str:
 def growth_line(growth: GrowthGate) -> str:
     """`2 stacks grow by 1.30 ± 0.12 MB/min, limit 1.00 MB/min`."""
     limit = f"limit {growth_text.limit_text(growth.limit, growth.run_s)}"
-    if not growth.stacks:
+    if not growth.stacks and not growth.rate:
         return f"no stack grows, {limit}"
     rate = growth_text.rate_text(growth.rate, growth.error, growth.run_s)
+    if not growth.stacks:
+        return f"memory without a stack grows by {rate}, {limit}"
     return f"{growth.stacks} stack{'s' * (growth.stacks > 1)} grow{'s' * (growth.stacks == 1)} by {rate}, {limit}"
 
 

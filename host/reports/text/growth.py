@@ -7,15 +7,32 @@ from math import hypot
 from memleak_android.host.profile.profile import CallSite, Growth, Profile, Trend
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.profile.sort_orders import growth_rate
+from memleak_android.host.profile.unowned import UnownedGrowth
 from memleak_android.host.reports.base import bounded, frame_text
-from memleak_android.host.reports.text.messages import TRENDS
+from memleak_android.host.reports.text.messages import TRENDS, UNOWNED
 
 SITES_MAX = 3  # named in the answer; all are in the sites' own lines
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def answer_lines(profile: Profile) -> Iterator[str]:
-    """The answer, then the stacks that grow fastest. Nothing if there was one snapshot only."""
+    """The answer, then the stacks that grow fastest, and growth without a stack. Nothing if there was one snapshot only."""
+    yield from _of_stacks(profile)
+    for each in profile.unowned:
+        rate = rate_text(each.bytes_per_s, (each.high - each.low) / 2)
+        yield f"the process grows by {rate} since {clock(each.since_ns)} in {UNOWNED[each.part]}{_largest(each)}"
+
+
+def _largest(growth: UnownedGrowth) -> str:
+    """`: nameless 15,728,640 bytes in 1, /memfd:x 4,096 bytes in 2`; "" without mappings."""
+    found = [
+        f"{bounded(each.name) or 'nameless'} {each.space:,} bytes in {each.mappings:,}"
+        for each in growth.largest
+    ]
+    return f": {', '.join(found)}" if found else ""
+
+
+def _of_stacks(profile: Profile) -> Iterator[str]:
     span = profile.growth
     if span is None:
         return

@@ -1,6 +1,7 @@
 """Labels and causes that a person reads in reports. Causes of loss: host/profile/losses.py."""
 
 from memleak_android.host.profile.profile import Trend, Verdict
+from memleak_android.host.profile.unowned import UnownedPart
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) comes between them.
 SECTIONS = {
@@ -30,6 +31,11 @@ END_BY_FRAME_POINTER = "the frame pointer leads no further (--unwind cfi may)"
 END_UNKNOWN = "the stack is not complete"
 
 TRENDS = {Trend.BURST: "rose in one step", Trend.PLATEAU: "rose and levelled off", Trend.STEADY: "steady"}
+
+UNOWNED = {
+    UnownedPart.MAPPINGS: "memory of no block and no region that was seen",
+    UnownedPart.ALLOCATOR: "the allocator's memory beyond the blocks: it keeps it, or calls were not seen",
+}
 
 # Parts of a process's memory, by their names in report.json.
 MEMORY_PARTS = {

@@ -74,9 +74,10 @@ def test_code_that_keeps_frame_pointers_agrees(tracer: str, tmp_path: Path) -> N
     report = run(tracer, tmp_path, "--", program(KEPT), options=["--unwind", "both"]).report
     assert report["target"]["unwind"] == "both"
     agreed = report["unwinding"]["fp_agreement"]
-    # All but the C library's own block for a thread: Debian builds it without frame pointers.
+    # Debian builds its C library without frame pointers: its own block for a thread, and what BPF sees the loader map.
+    without = 1 if tracer == "preload" else 12
     assert agreed["stacks"] >= 20
-    assert agreed["identical"] + agreed["start_missing"] >= agreed["stacks"] - 1
+    assert agreed["identical"] + agreed["start_missing"] >= agreed["stacks"] - without
     assert agreed["wrong"] == 0
     assert agreed["mean_common_prefix"] > agreed["mean_depth"] - 3
 

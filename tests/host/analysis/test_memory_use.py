@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis.memory_use import driver_bytes, parts_of_smaps, read_memory
+from memleak_android.host.analysis.memory_use import driver_bytes, mappings_of, memory_parts, read_memory
 from memleak_android.host.profile.profile import MemoryUse
 from memleak_android.host.reports.text.memory import memory_line, memory_lines
 from memleak_android.host.wire.session import SessionFindings
@@ -47,14 +47,14 @@ def mapping(name: str, rss_kb: int, pss_kb: int, addresses: str = "7f00-7f10") -
     ],
 )
 def test_part_of_a_mapping(name: str, part: str) -> None:
-    assert parts_of_smaps(mapping(name, 11, 7)) == {part: (11 * 1024, 7 * 1024)}
+    assert memory_parts(mappings_of(mapping(name, 11, 7))) == {part: (11 * 1024, 7 * 1024)}
 
 
 def test_sums_and_hostile_lines() -> None:
     hostile = "Rss: 9" * 9 + "\nRss: x kB\nRss: -5 kB\n\x1b\n"
     text = mapping("[heap]", 3, 3) + mapping("[heap]", 5, 2) + hostile
-    assert parts_of_smaps(text) == {"allocator": (8 * 1024, 5 * 1024)}
-    assert parts_of_smaps("Rss:  5 kB\n") == {}
+    assert memory_parts(mappings_of(text)) == {"allocator": (8 * 1024, 5 * 1024)}
+    assert memory_parts(mappings_of("Rss:  5 kB\n")) == {}
 
 
 def test_nameless_mappings_that_blocks_lie_in_are_the_allocators() -> None:
@@ -62,7 +62,7 @@ def test_nameless_mappings_that_blocks_lie_in_are_the_allocators() -> None:
     text = "".join(mapping("", kb, kb, span) for kb, span in spans) + mapping("/srv/x", 11, 11, "7000-8000")
 
     def resident(*addresses: int) -> dict[str, int]:
-        parts = parts_of_smaps(text, np.array(addresses, np.uint64))
+        parts = memory_parts(mappings_of(text), np.array(addresses, np.uint64))
         return {name: pair[0] >> 10 for name, pair in parts.items()}
 
     assert resident() == {"anonymous": 15, "files": 11}
@@ -75,7 +75,7 @@ def test_sums_are_those_of_the_kernels_rollup() -> None:
     """Of ourselves, who go on living between the two readings."""
     rollup = Path("/proc/self/smaps_rollup").read_text()
     (rss_kb,) = re.findall(r"^Rss: +(\d+) kB", rollup, re.MULTILINE)
-    rss = sum(pair[0] for pair in parts_of_smaps(Path("/proc/self/smaps").read_text()).values())
+    rss = sum(pair[0] for pair in memory_parts(mappings_of(Path("/proc/self/smaps").read_text())).values())
     assert rss == pytest.approx(int(rss_kb) * 1024, rel=0.05)
 
 

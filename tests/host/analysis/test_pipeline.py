@@ -20,6 +20,7 @@ from memleak_android.host.wire.payloads import Chunk, encode_chunk, encode_text
 from tests.support.builders.analysed import profile_of, read
 from tests.support.builders.blocks import (
     MAPS,
+    SESSION,
     end,
     evidence,
     evidence_record,
@@ -129,7 +130,7 @@ def test_unattributed_blocks_are_counted_and_named_missing(recorded) -> None:
 
 
 def test_regions_are_sites_of_their_own_and_not_in_the_heaps_totals(recorded) -> None:
-    profile = recorded(
+    blocks = (
         evidence(
             evidence_record(sequence=1, key=7, pc=0x401000),
             evidence_record(sequence=2, key=8, pc=0x401000, function=Function.MMAP),
@@ -139,6 +140,10 @@ def test_regions_are_sites_of_their_own_and_not_in_the_heaps_totals(recorded) ->
                 {"sequence": 1, "key": 7}, {"sequence": 2, "key": 8, "size": 4096, "function": Function.MMAP}
             )
         ),
+    )
+    assert [site.kind for site in recorded(*blocks).sites] == ["user"], "what does not grow is not listed"
+    profile = recorded(
+        encode_text(BlockKind.SESSION, SESSION.replace("{", '{"options": {"mmap": true}, ', 1)), *blocks
     )
     assert [(site.kind, site.inuse_space, site.frames[0].function) for site in profile.sites] == [
         ("mmap", 4096, "mmap"),

@@ -12,6 +12,7 @@ from memleak_android.host.cli import run
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.gate import GateRules, GrowthLimit, LeakLimit, judge
 from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend, Verdict
+from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.reports.text.gate import failure_lines
 from tests.support.builders.profiles import DECODE, REGION, STDIO, profile, site
 from tests.support.written import written_text as written
@@ -33,7 +34,6 @@ GROWING = measured(
     trending(DECODE, Trend.GROWS, 2_000),
     trending(OTHER, Trend.BURST, 90_000),
     trending(STDIO, Trend.GROWS, 90_000),
-    trending(REGION, Trend.GROWS, 90_000),
 )
 
 
@@ -52,6 +52,16 @@ def test_only_what_grows_and_counts(rate: float, verdict: Verdict) -> None:
     assert (judged.gate.growth.stacks, judged.gate.growth.rate) == (1, 2_000)
     assert judged.gate.growth.error == pytest.approx(200)
     assert judged.gate.culprits == (DECODE.id,)
+
+
+def test_regions_and_what_has_no_owner_count() -> None:
+    judged = judge(measured(trending(REGION, Trend.GROWS, 90_000)), limit(89_999))
+    assert judged.gate is not None and judged.gate.culprits == (REGION.id,)
+    assert judged.verdict is Verdict.LEAKS
+    unowned = UnownedGrowth(UnownedPart.MAPPINGS, 2_000, 1_900, 2_100, 0, 9_000)
+    assert judge(replace(measured(), unowned=(unowned,)), limit(1_999)).verdict is Verdict.LEAKS
+    kept = replace(unowned, part=UnownedPart.ALLOCATOR)
+    assert judge(replace(measured(), unowned=(kept,)), limit(0)).verdict is Verdict.OK
 
 
 def test_nothing_grows_whatever_the_limit() -> None:

@@ -1,4 +1,4 @@
-"""Programs with an allocator above mmap(): the regions it keeps are judged like blocks."""
+"""Programs with an allocator above mmap(): the regions it keeps are judged like blocks, or said to have no owner."""
 
 from __future__ import annotations
 
@@ -30,8 +30,20 @@ def report_after(session: subprocess.Popen[str], report: Path, prints: int = PRI
 
 def of_started(tracer: str, report: Path, how: str, prints: int = PRINTS) -> dict[str, Any]:
     need(tracer)
-    words = ["--tracer", tracer, "--interval", "200ms", "--json", str(report), "--", str(built("arenas")), how]
-    with subprocess.Popen([*PROGRAM, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
+    words = [
+        "--tracer",
+        tracer,
+        "--interval",
+        "200ms",
+        "--json",
+        str(report),
+        "--",
+        str(built("arenas")),
+        how,
+    ]
+    with subprocess.Popen(
+        [*PROGRAM, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as session:
         return report_after(session, report, prints)
 
 
@@ -62,3 +74,17 @@ def test_of_a_running_program(tracer: str, tmp_path: Path) -> None:
 def test_direct_system_calls_by_bpf(tmp_path: Path) -> None:
     report = of_started("bpf", tmp_path / "report.json", "syscall")
     assert growing(report) == [("mmap", "arena_of_kernel", "main")]
+
+
+@pytest.mark.proof
+def test_direct_system_calls_that_no_hook_sees(tmp_path: Path) -> None:
+    """The kernel's figures show them."""
+    report = of_started("preload", tmp_path / "report.json", "syscall", prints=100)
+    assert not growing(report)
+    (unowned,) = (each for each in report["unowned"] if each["part"] == "mappings")
+    (largest,) = unowned["largest"]
+    assert largest["name"] == "" and unowned["rise"] <= largest["space"]
+    assert report["verdict"] == "incomplete"
+    assert (
+        "the process grows by memory that belongs to no block and no region that was seen" in report["notes"]
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend
 from memleak_android.host.profile.sort_orders import sorted_sites
+from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
 from memleak_android.host.reports.text.growth import answer_lines, clock, rate_text, site_growth
 from tests.support.builders.profiles import DECODE, REGION, profile
 
@@ -31,13 +32,21 @@ def test_what_grows_how_fast_and_its_share() -> None:
         judged(Trend.GROWS, 2_000, 700),
         judged(Trend.GROWS, 20_000, 8_900),
         judged(Trend.BURST, 0, 400),
-        judged(Trend.GROWS, 90_000, 90_000, REGION),  # holds the heap: not counted again
+        judged(Trend.STEADY, 0, 0, REGION),
     )
     assert lines == [
         "2 stacks grow by 1.32 ± 0.12 MB/min, 96% of all growth (23 snapshots from 0:01 to 1:01; 1 rose in one step)",
         "  1.20 ± 0.12 MB/min since 42:00  planted::innermost(unsigned long) (inlined)  src/decode.cc:14 [server], id 00000000000022c4",
         "  120.00 ± 12.00 kB/min since 42:00  planted::innermost(unsigned long) (inlined)  src/decode.cc:14 [server], id 00000000000002bc",
     ]
+
+
+def test_what_has_no_owner() -> None:
+    largest = (MappingSum("", 9_000_000, 3), MappingSum("/memfd:x", 4_096, 1))
+    unowned = UnownedGrowth(UnownedPart.MAPPINGS, 20_000, 19_000, 21_000, MINUTE_42, 9_000_000, largest)
+    lines = list(answer_lines(replace(profile(), sites=(), growth=SPAN, unowned=(unowned,))))
+    text = "the process grows by 1.20 ± 0.06 MB/min since 42:00 in memory of no block and no region that was seen"
+    assert lines[1:] == [f"{text}: nameless 9,000,000 bytes in 3, /memfd:x 4,096 bytes in 1"]
 
 
 def test_nothing_grows() -> None:

@@ -1,0 +1,133 @@
+"""The kernel's figures against ours: what of a process's resident memory no counted block and no region explains.
+
+In: smaps and the live table after each snapshot. Out: a row for each, and of the rows the growth that has no owner.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth
+from memleak_android.host.analysis.memory_use import Mapping, is_size
+from memleak_android.host.heap import attribution
+from memleak_android.host.profile.profile import Trend
+from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
+from memleak_android.host.wire.blocks import Rows
+
+ROWS_MAX = 256  # of a session; then every second one goes
+RISE_MIN = 1 << 20  # bytes: less growth is within what page tables, arenas and the times of reading differ by
+_MAPPINGS_MAX = 3
+_SMALL = 20  # smaller than the largest by that factor: not named
+# Parts of memory_use.py whose owner is another: code and data of files, a runtime's own heap, the tracer.
+_OF_OTHERS = frozenset(("files", "java_heap", "graphics", "tracer"))
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Resident bytes at one instant. unowned: of mappings without a block, beyond the regions. kept: the allocator's, beyond blocks."""
+
+    unowned: int
+    kept: int
+    largest: tuple[MappingSum, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Disjoint address ranges in order, and how many of their bytes come before each."""
+
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    before: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, rows: Rows) -> "_Ranges":
+        rows = rows[np.argsort(rows["address"], kind="stable")]
+        start, size = rows["address"], rows["size"]
+        before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(size, dtype=np.uint64)])
+        return cls(start, start + size, before)
+
+    def below(self, address: int) -> int:
+        """Bytes of the ranges below the address."""
+        n = int(np.searchsorted(self.start, np.uint64(address)))
+        over = max(0, int(self.end[n - 1]) - address) if n else 0
+        return int(self.before[n]) - over
+
+    def within(self, start: int, end: int) -> int:
+        return self.below(end) - self.below(start)
+
+
+def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
+    """live: LIVE_ROW of one process, blocks and regions. Handles of --pairs are no memory."""
+    heap = live[attribution.is_heap(live)]
+    blocks, regions = _Ranges.of(heap), _Ranges.of(live[attribution.is_region(live)])
+    unowned, kept = Counter[str](), 0
+    number = Counter[str]()
+    for one in mappings:
+        if one.part in _OF_OTHERS:
+            continue
+        own = one.rss - regions.within(one.start, one.end)
+        counted = blocks.within(one.start, one.end)
+        if counted or one.part == "allocator":
+            kept += own - counted
+        elif own > 0:
+            unowned[one.name] += own
+            number[one.name] += 1
+    largest = tuple(
+        MappingSum(name[:256], size, number[name]) for name, size in unowned.most_common(_MAPPINGS_MAX)
+    )
+    return Balance(sum(unowned.values()), kept, largest)
+
+
+def add_row(recorded: dict[str, Any] | None, timestamp_ns: int, balance: Balance) -> dict[str, Any]:
+    """SESSION's "balance" with one row more, which is thinned if it becomes too long."""
+    rows = [*(recorded["rows"] if recorded else ()), [timestamp_ns, balance.unowned, balance.kept]]
+    if len(rows) > ROWS_MAX:
+        rows = rows[::2]
+    return {"rows": rows, "largest": [astuple(each) for each in balance.largest]}
+
+
+def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) -> tuple[UnownedGrowth, ...]:
+    """The parts that grow. recorded: SESSION's "balance", unchecked. begin_ns: of the session; from_ns, to_ns: what is judged."""
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
+        return ()
+    rows = [row for row in recorded["rows"][: 2 * ROWS_MAX] if _is_row(row) and from_ns <= row[0] <= to_ns]
+    if len(rows) < INSTANTS_MIN or any(a[0] >= b[0] for a, b in pairwise(rows)):
+        return ()
+    seconds = np.array([(row[0] - begin_ns) / 1e9 for row in rows])
+    space = np.array([row[1:] for row in rows], np.float64)
+    stayed = np.minimum.accumulate(space[::-1], axis=0)[::-1]
+    found = judge_growth(Series(seconds, space, np.zeros(space.shape[1]), stayed))
+    listed = recorded.get("largest")
+    known = listed[:_MAPPINGS_MAX] if isinstance(listed, list) else ()
+    sums = [MappingSum(*each) for each in known if _is_mapping(each)]
+    largest = tuple(each for each in sums if each.space * _SMALL >= sums[0].space)
+    return tuple(
+        UnownedGrowth(
+            part,
+            each.bytes_per_s,
+            each.low,
+            each.high,
+            each.since_ns,
+            each.rise,
+            largest if part is UnownedPart.MAPPINGS else (),
+        )
+        for part, each in zip(UnownedPart, found, strict=True)
+        if each.trend is Trend.GROWS and each.rise >= RISE_MIN
+    )
+
+
+def _is_row(row: object) -> bool:
+    if not isinstance(row, (list, tuple)) or len(row) != 3:
+        return False
+    return is_size(row[0]) and is_size(row[1]) and type(row[2]) is int and abs(row[2]) < 1 << 62
+
+
+def _is_mapping(each: object) -> bool:
+    if not isinstance(each, (list, tuple)) or len(each) != 3 or not isinstance(each[0], str):
+        return False
+    return is_size(each[1]) and is_size(each[2])

@@ -1,0 +1,101 @@
+"""The kernel's figures of a process against its counted blocks and regions, and what of the difference grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from memleak_android.host.analysis.balance import (
+    RISE_MIN,
+    ROWS_MAX,
+    Balance,
+    add_row,
+    balance_of,
+    unowned_growth,
+)
+from memleak_android.host.analysis.memory_use import Mapping
+from memleak_android.host.profile.unowned import MappingSum, UnownedPart
+from memleak_android.host.wire.blocks import Function
+from tests.support.builders.blocks import live_rows
+
+KB = 1024
+SECOND = 10**9
+
+
+def region(address: int, size: int) -> dict[str, int]:
+    return {"address": address, "size": size, "function": Function.MMAP, "sequence": 0}
+
+
+def test_what_blocks_and_regions_cover() -> None:
+    mappings = [
+        Mapping(0x10000, 0x30000, "", "anonymous", 128 * KB),  # two regions and 32 KB between them
+        Mapping(0x40000, 0x50000, "", "anonymous", 64 * KB),  # blocks
+        Mapping(0x60000, 0x70000, "[heap]", "allocator", 20 * KB),
+        Mapping(0x80000, 0x90000, "/srv/data", "files", 64 * KB),
+        Mapping(0xA0000, 0xB0000, "/memfd:x", "shared", 4 * KB),
+        Mapping(0xC0000, 0xD0000, "", "anonymous", 0),  # a region that nothing was written to
+    ]
+    live = live_rows(
+        region(0x10000, 48 * KB),
+        region(0x24000, 48 * KB),
+        region(0xC0000, 64 * KB),
+        {"address": 0x48000, "size": 4 * KB, "function": Function.MALLOC},
+        {"address": 0x41000, "size": 8 * KB, "function": Function.MALLOC},
+        {"address": 3, "size": 1, "function": Function.PAIR},
+    )
+    found = balance_of(mappings, live)
+    assert (found.unowned, found.kept) == (36 * KB, (64 - 12 + 20) * KB)
+    assert found.largest == (MappingSum("", 32 * KB, 1), MappingSum("/memfd:x", 4 * KB, 1))
+
+
+def rows(*unowned: int, kept: int = 0) -> dict[str, object]:
+    return {
+        "rows": [[(i + 1) * SECOND, size, kept] for i, size in enumerate(unowned)],
+        "largest": [["", 7, 2]],
+    }
+
+
+def test_growth_without_an_owner() -> None:
+    recorded = rows(*range(0, 10 * RISE_MIN, RISE_MIN))
+    (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)
+    assert (found.part, found.bytes_per_s) == (UnownedPart.MAPPINGS, pytest.approx(RISE_MIN))
+    assert found.low <= RISE_MIN <= found.high and found.largest == (MappingSum("", 7, 2),)
+    assert unowned_growth(recorded, 0, 8 * SECOND, 60 * SECOND) == (), "too short"
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [RISE_MIN // 10 * i for i in range(9)],
+        [0, 0, 0, 9 * RISE_MIN, 9 * RISE_MIN, 9 * RISE_MIN, 9 * RISE_MIN, 9 * RISE_MIN],
+        [9 * RISE_MIN, 0] * 6,
+        [5 * RISE_MIN] * 9,
+    ],
+    ids=["below the tolerance", "one step", "up and down", "steady"],
+)
+def test_no_growth(sizes: list[int]) -> None:
+    assert unowned_growth(rows(*sizes), 0, 0, 60 * SECOND) == ()
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        None,
+        [],
+        {"rows": 5},
+        {"rows": [[1, 2]] * 9},
+        {"rows": [["1", 2, 3]] * 9},
+        {"rows": [[5, 1, 1]] * 9},
+        {"rows": [[2**70 + i, 1, 1] for i in range(9)]},
+    ],
+)
+def test_hostile_recordings(recorded: object) -> None:
+    assert unowned_growth(recorded, 0, 0, 60 * SECOND) == ()
+
+
+def test_long_sessions_keep_fewer_rows() -> None:
+    recorded = None
+    for i in range(3 * ROWS_MAX):
+        recorded = add_row(recorded, (i + 1) * SECOND, Balance(i * RISE_MIN, 0, ()))
+    assert recorded is not None and ROWS_MAX // 2 <= len(recorded["rows"]) <= ROWS_MAX
+    (found,) = unowned_growth(recorded, 0, 0, 3 * ROWS_MAX * SECOND)
+    assert found.bytes_per_s == pytest.approx(RISE_MIN)
