@@ -17,7 +17,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all dev lint format messages bench proof fuzz emulator test-emulator device wheel clean installed FORCE
+.PHONY: help demo test test-all dev lint format messages bench proof sanitize fuzz emulator test-emulator device wheel clean installed FORCE
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -36,6 +36,18 @@ test-all: test test-emulator proof fuzz ## all tests, the long ones too
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
 	$(PYTEST) -m proof
+
+# A finding ends the agent, as others would, and is in a file of its own; ASan would forbid the targets their core files.
+SANITIZED := $(CURDIR)/build/device/sanitized
+WITH_SANITIZED = MEMLEAKD=$(SANITIZED)/memleakd MEMLEAK_SHIM=$(SANITIZED)/libmemleak.so UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED)/finding \
+	ASAN_OPTIONS=detect_leaks=0:disable_coredump=0:log_path=$(SANITIZED)/finding $(PYTEST)
+sanitize: $(STAMPS)/dev installed ## the tests of the device parts and the sessions with an agent under ASan and UBSan and a shim under UBSan
+	@$(PYTHON3) .ci/packages.py test
+	@$(MAKE) --no-print-directory -j"$$(nproc)" -f ndk-build/Makefile PYTHON=$(PY) sanitized
+	@rm -f $(SANITIZED)/finding*
+	$(WITH_SANITIZED) -m "not proof and not emulator" -n 4 --dist loadscope --max-worker-restart=0 tests/device tests/sessions || touch $(SANITIZED)/finding.tests
+	$(WITH_SANITIZED) -n 4 tests/proof/test_matrix.py || touch $(SANITIZED)/finding.tests
+	@cat $(SANITIZED)/finding* 2>/dev/null || true; ! ls $(SANITIZED)/finding* 2>/dev/null
 
 FUZZ_SECONDS ?= 60
 fuzz: $(STAMPS)/dev installed ## coverage-guided fuzzing of the parsers, FUZZ_SECONDS for each; inputs stay in build/fuzz
