@@ -67,13 +67,18 @@ static bool parse_function(struct ml_snoop_config *config, char *value)
 	return true;
 }
 
+static struct ml_snoop_function *last_function(struct ml_snoop_config *config)
+{
+	return config->n_functions ? &config->functions[config->n_functions - 1] : NULL;
+}
+
 /* capture ARGUMENT KIND BYTES: of the function named last; BYTES hexadecimal */
 static bool parse_capture(struct ml_snoop_config *config, char *value)
 {
-	struct ml_snoop_function *function = &config->functions[config->n_functions - 1];
+	struct ml_snoop_function *function = last_function(config);
 	ml_u64 numbers[3];
 
-	if (!config->n_functions || function->n_captures == ML_SNOOP_CAPTURES || !parse_fields(value, 3, numbers) ||
+	if (!function || function->n_captures == ML_SNOOP_CAPTURES || !parse_fields(value, 3, numbers) ||
 	    numbers[0] > ML_CALL_RETURN || numbers[1] < ML_SNOOP_STRING || numbers[1] > ML_SNOOP_PATH ||
 	    numbers[2] >= ML_SNOOP_DATA)
 		return false;
@@ -86,10 +91,10 @@ static bool parse_capture(struct ml_snoop_config *config, char *value)
 /* filter ARGUMENT COMPARISON VALUE: of the function named last; VALUE hexadecimal */
 static bool parse_filter(struct ml_snoop_config *config, char *value)
 {
-	struct ml_snoop_function *function = &config->functions[config->n_functions - 1];
+	struct ml_snoop_function *function = last_function(config);
 	ml_u64 numbers[3];
 
-	if (!config->n_functions || function->n_filters == ML_SNOOP_FILTERS || !parse_fields(value, 3, numbers) ||
+	if (!function || function->n_filters == ML_SNOOP_FILTERS || !parse_fields(value, 3, numbers) ||
 	    numbers[0] >= ML_CALL_ARGUMENTS || numbers[1] < ML_SNOOP_EQ || numbers[1] > ML_SNOOP_SIGNED + ML_SNOOP_GE)
 		return false;
 	function->filters[function->n_filters++] = (struct ml_snoop_filter){ .argument = (ml_u32)numbers[0],

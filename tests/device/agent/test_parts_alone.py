@@ -11,8 +11,11 @@ from tests.support.gcc import gcc
 
 HERE = Path(__file__).resolve().parents[1] / "programs" / "parts"
 DEVICE = HERE.parents[3] / "device"
+LINES = ["protocol/config", "protocol/host_lines"]
 PROCESS = ["process/process_maps", "process/proc_file"]
-SANITIZED = ("-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
+SANITIZED = (
+    "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,9 @@ SANITIZED = ("-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
             [*(f"shim/{part}" for part in ("target", "drain", "rows", "peak")), "evidence/bounds", *PROCESS],
             SANITIZED,
         ),
+        # What a process says of its libraries and mappings, and what a host says.
+        ("hostile_objects", ["process/target_objects", *PROCESS], SANITIZED),
+        ("config_lines", ["inject/patch_plan", "snoop/config", *LINES], SANITIZED),
     ],
 )
 def test_it_finds_nothing_wrong(name: str, parts: list[str], flags: tuple[str, ...], tmp_path: Path) -> None:

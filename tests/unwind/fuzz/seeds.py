@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import lzma
 import struct
+import tempfile
 import zlib
 from pathlib import Path
 
+from tests.host.commands.test_report_hostile import finished, raw_blocks
+from tests.support.builders.blocks import write_recording
 from tests.support.builders.cfi_assembler import (
     CfiAssembler,
     Cie,
@@ -173,6 +176,16 @@ def stack(machine: int) -> bytes:
     )
 
 
+def recordings() -> list[bytes]:
+    """One as it comes from a session, and a finished one."""
+    with tempfile.TemporaryDirectory(prefix="memleak-fuzz-") as name:
+        folder = Path(name)
+        return [
+            write_recording(folder / "a.memleak", blocks).read_bytes()
+            for blocks in (raw_blocks(), finished(folder))
+        ]
+
+
 def all_seeds() -> dict[str, list[bytes]]:
     """By kind of input (the names of targets.TARGETS)."""
     small = [Path("/usr/bin/true"), Path("/usr/lib/x86_64-linux-gnu/libanl.so.1")]
@@ -185,5 +198,6 @@ def all_seeds() -> dict[str, list[bytes]]:
         "expression": [b"\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22", b"\x0cDEX1\x13\x73\x00", b"\x12\x06\x23\x10\x2f\xf9\xff"],
         "xz": [lzma.compress(elf(X86_64), check=check, preset=0) for check in (lzma.CHECK_CRC64, lzma.CHECK_NONE)],
         "maps": [MAPS],
+        "recording": [bytes([i]) + file for i, file in enumerate((*recordings(), *recordings()))],
         "snapshot": [b"\xff\xfe\xfd".join((REGISTERS[m], MAPS, stack(m), elf(m))) for m in _CFI],
     }  # fmt: skip

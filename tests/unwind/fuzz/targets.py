@@ -1,17 +1,21 @@
-"""Fuzz targets, one for each kind of input: all that the unwinder does with such a file.
+"""Fuzz targets, one for each kind of input: all that the unwinder, or a report, does with such a file.
 
-A target returns where the input was used or was refused by an UnwindError of one line; anything else is a finding.
+A target returns where the input was used or was refused by a typed error of one line; anything else is a finding.
 """
 
 from __future__ import annotations
 
+import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from memleak_android.host.errors import MemleakError
+from memleak_android.host.recording.file import FILE_HEADER
 from memleak_android.host.symbols.names_in_file import FunctionNames, soname
+from memleak_android.host.wire.blocks import Block, encode_block
 from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError
 from memleak_android.unwind.arch import ARCHES, Arch
 from memleak_android.unwind.cfi.compiled import compile_table
@@ -28,6 +32,7 @@ from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.batch import BatchUnwinder
 from memleak_android.unwind.walk.plan import StepKind, StepPlan
 from memleak_android.unwind.walk.rule_lines import RuleLines
+from tests.host.commands.test_report_hostile import read
 from tests.unwind.fuzz.elf_container import Part, write_elf
 
 BASE, STACK = 0x40000000, 0x7000000
@@ -36,6 +41,7 @@ _FRAMES_MAX = 64
 _FAR = ((1 << 63) - 8, 1 << 63, (1 << 64) - 16, STACK, STACK + 4096, BASE + 0x195, 0)  # in registers
 _VADDRS = (0, 0x1000, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 _X86_64 = 62
+_BLOCK = struct.Struct("<4xH2xI4x")  # kind and length in the header of a recording's block
 _COMPILED_END = 1 << 62  # compiled tables know no functions beyond; processes have none there
 
 
@@ -199,8 +205,29 @@ def _snapshot(files: dict[str, bytes]) -> None:
                 FunctionNames(frame.named_by[0]).find(frame.named_by[1])
 
 
+def recording(data: bytes) -> None:
+    """A recording, read and reported. First byte even: the headers of its blocks are put right, so that the payloads are read."""
+    as_it_is, body = (data[0] % 2, data[1:]) if data else (1, b"")
+    with tempfile.TemporaryDirectory(prefix="memleak-fuzz-") as name:
+        file = Path(name) / "a.memleak"
+        file.write_bytes(body if as_it_is else _with_sound_headers(body))
+        read(file)
+
+
+def _with_sound_headers(data: bytes) -> bytes:
+    """Magic, version, length and checksum of each block as its reader wants them; kind and payload as they are."""
+    blocks, at = [FILE_HEADER], len(FILE_HEADER)
+    while at + _BLOCK.size <= len(data):
+        kind, payload_bytes = _BLOCK.unpack_from(data, at)
+        at += _BLOCK.size
+        payload = data[at : at + payload_bytes]
+        at += len(payload)
+        blocks.append(encode_block(Block(kind, payload[: len(payload) & ~7])))
+    return b"".join(blocks)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    function.__name__: function for function in (elf, cfi, exidx, expression, xz, maps, snapshot)
+    function.__name__: function for function in (elf, cfi, exidx, expression, xz, maps, snapshot, recording)
 }
 
 
@@ -208,5 +235,5 @@ def run(kind: str, data: bytes) -> None:
     """One input. Raises what no input may cause."""
     try:
         TARGETS[kind](data)
-    except UnwindError as error:
+    except (MemleakError, UnwindError) as error:
         assert len(str(error).splitlines()) == 1, repr(str(error))
