@@ -13,6 +13,7 @@
 #include "preload/entries/originals.h"
 #include "preload/entries/pair_entries.h"
 #include "preload/entries/pairs.h"
+#include "preload/entries/python_objects.h"
 #include "preload/hooks/plt_hook.h"
 #include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
@@ -69,6 +70,7 @@ static int leave(void)
 	int left = 0;
 
 	ml_recorder_turn_off();
+	ml_python_objects_unwrap();
 	if (mode != NOT_ATTACHED)
 		left = ml_plt_hook_restore();
 	if (mode == INLINE)
@@ -81,9 +83,13 @@ static int leave(void)
 	return left;
 }
 
-/* Restores everything once the agent is gone. Called where the loader's lock may be waited for. */
+/*
+ * Called where the loader's lock may be waited for, before an import loads an extension, too. Restores everything once the agent is
+ * gone.
+ */
 static void tidy(void)
 {
+	ml_python_objects_wrap();
 	if (__builtin_expect(!__atomic_load_n(&ml_recorder_leaked_session, __ATOMIC_RELAXED), 1) || !ml_lock_try(&lock))
 		return;
 	if (__atomic_exchange_n(&ml_recorder_leaked_session, 0, __ATOMIC_RELAXED) == ml_view_in_force()->session)
@@ -121,6 +127,7 @@ static int join(enum mode wanted)
 	}
 	ml_plt_hook_report_to(wanted == PLT ? ml_view_in_force() : NULL);
 	ml_recorder_turn_on();
+	ml_python_objects_wrap();
 	return ML_ATTACH_OK;
 }
 
@@ -166,14 +173,17 @@ int memleak_detach(void)
 }
 
 /*
- * In a process that was started with the shim: patches the slots of functions that it does not interpose, those of --pairs and an
- * allocator's own operators.
+ * In a process that was started with the shim: patches the slots of functions that it does not interpose, those of --pairs, an
+ * allocator's own operators, and the loader's where Python loads extensions.
  */
 static void attach_slots(void)
 {
 	const struct ml_view *view = ml_view_in_force();
 
-	if (!ml_recorder_is_on() || !(view->pairs->n_rules || ml_operators_are_the_allocator_s()) || !ml_lock_try(&lock))
+	ml_python_objects_wrap();
+	if (!ml_recorder_is_on() ||
+	    !(view->pairs->n_rules || view->segment->python_objects || ml_operators_are_the_allocator_s()) ||
+	    !ml_lock_try(&lock))
 		return;
 	ml_hook_before_loader = tidy;
 	if (!ml_plt_hook_find_pairs(view))

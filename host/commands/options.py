@@ -229,6 +229,9 @@ class TracingOptions:
         "Always on: a block ends when its address is allocated again. With --kernel: do not count such frees as lost.",
     )
     mmap: bool = flag("--mmap", "List the regions of mmap that do not grow, too.")
+    no_python_objects: bool = flag(
+        "--no-python-objects", "Leave out the objects of Python's own allocators, which the shim counts."
+    )
     pairs: tuple[str, ...] = option(
         "--pairs FILE|SET",
         None,

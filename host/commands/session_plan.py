@@ -44,6 +44,7 @@ def session_options(
         max_stacks=target.max_stacks or 0,
         missing_free_expected=bool(kernel) and tracing.wa_missing_free,
         mmap=tracing.mmap,
+        python_objects=not tracing.no_python_objects,
         perf_events=tracing.perf_events,
         without_multi=tracing.without_multi,
         object=tracing.library,

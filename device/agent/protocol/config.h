@@ -107,6 +107,7 @@ struct ml_config {
 	struct ml_pair_called pair_names[ML_PAIR_NAMES_MAX];
 	int n_pair_names;
 	bool no_heap; /* the shim: only functions of --pairs */
+	bool no_python_objects; /* the shim: Python's allocators stay as they are */
 };
 
 /* Lines of one kind of session only. take: 1 = parsed, 0 = not one of these lines, -1 = malformed. */

@@ -255,6 +255,23 @@ static void log_sandbox(struct ml_preload_target *target)
 	ml_blocks_log("pid %u went into a sandbox (seccomp), where the shim makes no use of%s", target->pid, text);
 }
 
+static void log_python(struct ml_preload_target *target)
+{
+	ml_u64 objects = __atomic_load_n(&target->view.segment->python_objects, __ATOMIC_RELAXED);
+
+	if (!objects || target->is_python_logged)
+		return;
+	target->is_python_logged = true;
+	if (objects == ML_PYTHON_OBJECTS_COUNTED)
+		ml_blocks_log(
+			"pid %u: Python's objects are counted, by its own allocators (--no-python-objects leaves them out)",
+			target->pid);
+	else
+		ml_blocks_gap(ML_GAP_PROGRAMS_LEFT_OUT,
+			      "pid %u: the objects of free-threaded Python are not counted: its allocators must not be wrapped",
+			      target->pid);
+}
+
 int ml_preload_hooked_write(struct ml_preload_target *target)
 {
 	struct ml_segment *segment = target->view.segment;
@@ -275,6 +292,7 @@ int ml_preload_hooked_write(struct ml_preload_target *target)
 			return -1;
 	}
 	log_sandbox(target);
+	log_python(target);
 	if (segment->n_hooked_lost && !target->is_hooked_lost_reported) {
 		target->is_hooked_lost_reported = true;
 		ml_blocks_gap(ML_GAP_PROGRAMS_UNKNOWN, "pid %u loads too many modules: the state of some is not reported",

@@ -122,7 +122,8 @@ static __attribute__((noinline)) int is_within_allocator(const struct ml_view *v
 
 static inline int is_internal(const struct ml_view *view, struct ml_thread *thread, ml_u64 return_address)
 {
-	return unlikely(thread->is_inside) && is_within_allocator(view, thread, return_address);
+	return unlikely(thread->is_inside) &&
+	       (thread->is_inside >= ML_INSIDE_OBJECTS || is_within_allocator(view, thread, return_address));
 }
 
 /* shadow: the result of ml_table_expect(). */

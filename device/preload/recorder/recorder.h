@@ -41,6 +41,31 @@ static inline void ml_recorder_leave_original(struct ml_thread *thread)
 }
 
 /*
+ * Around an original that allocates from malloc and mmap for a block of its own: all calls meanwhile are internal, whoever makes
+ * them. NULL also for threads that share a slot: what an original calls there is recorded in its place.
+ */
+static inline struct ml_thread *ml_recorder_enter_objects(void)
+{
+	const struct ml_view *view;
+	struct ml_thread *thread;
+
+	if (!ml_recorder_is_on())
+		return NULL;
+	view = ml_view_in_force();
+	thread = ml_thread_current(view);
+	if (__builtin_expect(thread == view->threads, 0))
+		return NULL;
+	thread->is_inside += ML_INSIDE_OBJECTS;
+	return thread;
+}
+
+static inline void ml_recorder_leave_objects(struct ml_thread *thread)
+{
+	if (thread)
+		thread->is_inside -= ML_INSIDE_OBJECTS;
+}
+
+/*
  * Before the real free: takes the block out of the table and copies it to *block, or returns 0. If the real call fails
  * (realloc), ml_recorder_restore() puts it back.
  */

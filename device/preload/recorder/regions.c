@@ -111,6 +111,8 @@ void ml_regions_mapped(const struct ml_region_call *call)
 	struct ml_entry block = { .size = call->size, .timestamp_ns = ml_clock_exact_ns() };
 	ml_u64 key;
 
+	if (thread->is_inside >= ML_INSIDE_OBJECTS) /* an arena: its blocks are recorded */
+		return;
 	ml_evidence_find_stack(view, thread, &caller);
 	if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;

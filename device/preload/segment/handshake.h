@@ -37,6 +37,7 @@ enum ml_setting_flag {
 	ML_SETTING_NO_HEAP = 512,    /* only functions of --pairs */
 	ML_SETTING_EXTEND_STACKS =
 		1024, /* evidence of stacks longer than stack_bytes includes the words that lead through the rest */
+	ML_SETTING_NO_PYTHON_OBJECTS = 2048, /* Python's allocators stay as they are */
 };
 
 struct ml_settings {
@@ -52,6 +53,13 @@ struct ml_settings {
 	ml_u32 ring_bytes;  /* of one thread, power of two */
 	ml_u32 n_chunks;    /* of shadow memory, power of two; 0 = none */
 	ml_u32 reserved;
+};
+
+/* Python's objects in this process. */
+enum ml_python_objects {
+	ML_PYTHON_OBJECTS_NONE = 0, /* there is no interpreter, or the session does not want them */
+	ML_PYTHON_OBJECTS_COUNTED = 1,
+	ML_PYTHON_OBJECTS_REFUSED = 2, /* the interpreter's allocators must not be wrapped */
 };
 
 /* shim → agent, agent → shim with the settings, shim → agent with the memfd, then the shim waits for one byte. */

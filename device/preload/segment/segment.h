@@ -74,7 +74,7 @@ struct ml_thread {
 	ml_u32 is_recording; /* in the middle of recording a block: see recorder.c */
 	ml_u64 pending_bytes;    /* not yet added to the high-water mark's total; signed */
 	ml_u64 stuck_tail; /* tail + 1 when waiting for room failed */
-	ml_u64 is_inside; /* in a call that may call others of the family: calloc → malloc in musl */
+	ml_u64 is_inside; /* in a call that may call others of the family: calloc → malloc in musl; ML_INSIDE_OBJECTS */
 	/* The ring. Positions only grow; producer and consumer have a cache line each. */
 	ml_u64 head __attribute__((aligned(64)));
 	ml_u64 cached_tail;
@@ -280,8 +280,6 @@ static inline ml_u64 ml_ticks(ml_u64 start_ns, ml_u64 timestamp_ns)
 	return since >> ML_TICK_SHIFT & ((1ull << ML_SLOT_TIME_BITS) - 1);
 }
 
-/* ---- hooked modules ----------------------------------------------------------------------------------- */
-
 #define ML_HOOKED_MAX 4096u /* rows of struct ml_hooked, which are never removed */
 
 /* ---- the head ---------------------------------------------------------------------------------------- */
@@ -316,6 +314,7 @@ struct ml_segment {
 	ml_u32 n_hooked; /* complete rows of struct ml_hooked */
 	ml_u32 n_hooked_lost; /* rows without room */
 	ml_u64 forbidden_calls; /* bits of enum ml_own_call, by the process's sandbox */
+	ml_u64 python_objects; /* enum ml_python_objects */
 	struct ml_peak_state peak;
 };
 

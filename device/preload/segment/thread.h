@@ -8,6 +8,8 @@
 
 #define ML_THREAD_PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio */
 
+#define ML_INSIDE_OBJECTS (1ull << 32) /* added to is_inside where every call is internal, by whichever code */
+
 /* Finds or claims a slot, probing from `start`. */
 struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32 start);
 

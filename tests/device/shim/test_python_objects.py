@@ -1,0 +1,135 @@
+"""Objects of CPython, most of which malloc never sees: an extension's are counted one by one, by every route of the shim."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.attaching import attached
+from tests.support.builders.python_extensions import extension, interpreters
+from tests.support.workloads import PROGRAMS, run
+
+SOURCE = PROGRAMS / "python_extension.c"
+ROUNDS = 300
+BY_MALLOC = {"large": 2000 * ROUNDS, "raw": 1009 * ROUNDS}
+ALL = {**BY_MALLOC, "without_decref": 100 * ROUNDS, "resized": 177 * ROUNDS, "in_dict": 200 * ROUNDS}
+RUN = f"import python_extension; python_extension.run({ROUNDS})"
+CHURN = "kept = [{'a': i, 'b': [str(i)]} for i in range(20000)]; del kept"
+
+
+def held(report: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes by function of the extension, which keeps as many blocks in each. Without the dictionary's own table and keys."""
+    found = Counter[str]()
+    for site in report["sites"]:
+        own = [f["function"] for f in site["frames"] if f["module"] and "python_extension" in f["module"]]
+        called = {frame["function"] for frame in site["frames"]}
+        if own and site["inuse_objects"] == ROUNDS and "PyLong_FromLong" not in called:
+            found[own[0]] += site["inuse_space"]
+    return dict(found)
+
+
+def started(
+    folder: Path,
+    code: str,
+    *words: str,
+    interpreter: str = sys.executable,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    path = {"PYTHONPATH": str(extension(SOURCE, interpreter))}
+    command = ("--", interpreter, *words, "-c", code)
+    return run(
+        "preload", folder, *command, options=options, environment={**path, **(environment or {})}
+    ).report
+
+
+@pytest.mark.parametrize("interpreter", interpreters())
+def test_of_each_interpreter(interpreter: str, tmp_path: Path) -> None:
+    report = started(tmp_path, f"{RUN}; {CHURN}", interpreter=interpreter)
+    assert held(report) == ALL
+    assert report["verdict"] == "ok" and report["totals"]["untracked_frees"] == 0
+    assert "Python's objects are counted" in "\n".join(report["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [
+        ([], {"PYTHONMALLOC": "debug"}),  # sets the allocators anew, after the shim has wrapped them
+        ([], {"PYTHONMALLOC": "malloc"}),
+        (["-X", "tracemalloc"], {}),  # wraps ours
+        (["-I", "-X", "importtime"], {}),  # ignores the environment
+    ],
+)
+def test_of_interpreters_with_other_allocators(
+    words: Sequence[str], environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    code = f"import sys; sys.path.append({str(extension(SOURCE, sys.executable))!r}); {RUN}; {CHURN}"
+    found = held(started(tmp_path, code, *words, environment=environment))
+    debug = 24 * ROUNDS if environment.get("PYTHONMALLOC") == "debug" else 0  # around each block of malloc's
+    assert found == {**ALL, "raw": ALL["raw"] + debug}
+
+
+def test_an_object_and_the_memory_below_it_count_once(tmp_path: Path) -> None:
+    report = started(tmp_path, RUN, options=["--mmap"])
+    assert held(report) == ALL
+    regions = [site for site in report["sites"] if site["kind"] == "mmap"]
+    below = {frame["function"] for site in regions for frame in site["frames"]}
+    assert not below & {"_PyObject_ArenaMmap", "new_arena", "_PyObject_Malloc"}
+
+
+def test_python_objects_left_out(tmp_path: Path) -> None:
+    report = started(tmp_path, RUN, options=["--no-python-objects"])
+    assert held(report) == BY_MALLOC
+    assert "Python" not in "\n".join(report["notes"])
+
+
+def test_of_forked_children(tmp_path: Path) -> None:
+    code = f"import os, python_extension; os.fork() or python_extension.run({ROUNDS}); os.wait"
+    assert held(started(tmp_path, code, options=["--follow"])) == ALL
+    assert held(started(tmp_path, code)) == {}
+
+
+WAITS = f"""
+import python_extension, sys, threading
+def churns():
+    while is_churning:
+        {CHURN}
+is_churning = True
+threads = [threading.Thread(target=churns) for _ in range(3)]
+[thread.start() for thread in threads]
+print("ready", flush=True)
+for line in sys.stdin:
+    python_extension.run({ROUNDS})
+    print("done", flush=True)
+is_churning = False
+[thread.join() for thread in threads]
+"""
+
+
+@pytest.mark.compares_code
+@pytest.mark.parametrize("tracer", ["plt", "inline"])
+def test_of_a_running_interpreter(tracer: str, tmp_path: Path) -> None:
+    """Each session counts its own, while other threads allocate."""
+    report = tmp_path / "report.json"
+    environment = {"PYTHONPATH": str(extension(SOURCE, sys.executable))}
+    command = [sys.executable, "-c", WAITS]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(2):
+            with attached(process.pid, report, "--force", tracer=tracer) as session:
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "done\n"
+                session.send_signal(2)
+                session.communicate(timeout=60)
+            assert held(json.loads(report.read_text())) == ALL
+        process.communicate(timeout=60)
+    assert process.returncode == 0

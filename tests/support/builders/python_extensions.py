@@ -1,0 +1,43 @@
+"""The CPythons of this machine, and extensions compiled for them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.workloads import built
+
+_ASKED = "import sys, sysconfig, json; print(json.dumps([sys.executable, sysconfig.get_paths()['include']]))"
+
+
+@functools.cache
+def interpreters() -> dict[str, Path]:
+    """Executables with headers → the headers: the one that runs the tests, the system's, those of the PATH and of pyenv."""
+    names = [sys.executable, "/usr/bin/python3", *(f"python3.{minor}" for minor in range(9, 16))]
+    pyenv = Path.home() / ".pyenv" / "versions"
+    names += map(str, (path for minor in range(9, 16) for path in pyenv.glob(f"3.{minor}.*/bin/python3")))
+    found = dict[str, Path]()
+    for name in (path for path in map(shutil.which, names) if path):
+        done = subprocess.run([name, "-c", _ASKED], capture_output=True, text=True, check=False)
+        executable, include = json.loads(done.stdout) if done.returncode == 0 else ("", "/")
+        if (Path(include) / "Python.h").exists() and include not in map(str, found.values()):
+            found[executable] = Path(include)
+    return found
+
+
+def extension(source: Path, interpreter: str) -> Path:
+    """The folder with the compiled extension, for PYTHONPATH."""
+    if interpreter not in interpreters():
+        pytest.skip(f"no headers for {interpreter}")
+    include = interpreters()[interpreter]
+    made = built(source, "-shared", "-fPIC", f"-I{include}", f"-DNAME={include.name}")
+    library = made.with_suffix(".so")
+    if not library.exists():
+        shutil.copy(made, library)
+    return made.parent
