@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SEARCH_WORK 32 /* halvings of ML_REGIONS_MAX, and the rest of a call */
+
 /* The first row of the pid that ends above the address, or where it would stand. */
 static size_t find(const struct ml_regions *regions, ml_u32 pid, ml_u64 address)
 {
@@ -38,6 +40,7 @@ static int make_room(struct ml_regions *regions)
 	regions->memory = memory;
 	regions->room = room;
 	regions->rows = rows;
+	regions->work += regions->count;
 	return 0;
 }
 
@@ -48,6 +51,7 @@ static int insert(struct ml_regions *regions, size_t at, const struct ml_region 
 	size_t behind = regions->room - before - regions->count;
 	int is_front = at < regions->count / 2;
 
+	regions->work += is_front ? at : regions->count - at;
 	if (regions->count == ML_REGIONS_MAX || ((is_front ? !before : !behind) && make_room(regions)))
 		return -1;
 	if (is_front) {
@@ -67,6 +71,7 @@ static void delete(struct ml_regions *regions, size_t at, size_t n)
 
 	if (!n)
 		return;
+	regions->work += at < behind ? at : behind;
 	if (at < behind) {
 		memmove(regions->rows + n, regions->rows, at * sizeof(*regions->rows));
 		regions->rows += n;
@@ -99,6 +104,7 @@ static int cut(struct ml_regions *regions, ml_u32 pid, ml_u64 start, ml_u64 end,
 	for (; at < regions->count; at++) {
 		struct ml_region row = regions->rows[at];
 
+		regions->work++;
 		if (row.pid != pid || row.start >= end)
 			break;
 		if (row.timestamp_ns <= as_of_ns) {
@@ -130,6 +136,7 @@ int ml_regions_apply(struct ml_regions *regions, const struct ml_event *event)
 		.function = event->function,
 	};
 
+	regions->work += SEARCH_WORK;
 	if (row.end <= row.start)
 		return 0;
 	if (event->function == ML_FN_MUNMAP)

@@ -22,6 +22,7 @@ struct ml_regions {
 	size_t count;
 	struct ml_region *memory; /* holds the rows, at any offset */
 	size_t room;
+	ml_u64 work; /* of all calls so far: rows that were compared or moved */
 };
 
 /* Applies one successful mmap, munmap or mremap. -1: out of memory or full, the ledger is unchanged or cut only. */

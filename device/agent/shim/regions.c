@@ -9,8 +9,11 @@
 
 /* Calls of one reading: 64 MiB of them. */
 #define WAITING_MAX (1u << 20)
-#define SETTLE_NS 200000000ull /* a target can send calls that cost a millisecond each; the session goes on meanwhile */
-#define LOOK_AFTER 64u
+/*
+ * Rows that are moved at a time, in about 0.2 s: a target can send calls that move a million each. The session goes on meanwhile.
+ * Counted, because a clock would have a busy machine lose calls.
+ */
+#define SETTLE_WORK (1ull << 25)
 
 void ml_preload_regions_destroy(struct ml_preload_regions *regions)
 {
@@ -46,7 +49,7 @@ static int compare(const void *left, const void *right)
 
 ml_u64 ml_preload_regions_settle(struct ml_preload_regions *regions)
 {
-	ml_u64 now = ml_clock_ns(), failed = 0;
+	ml_u64 now = ml_clock_ns(), failed = 0, most_work = regions->ledger.work + SETTLE_WORK;
 	size_t n = 0;
 
 	if (!regions->n_waiting)
@@ -56,7 +59,7 @@ ml_u64 ml_preload_regions_settle(struct ml_preload_regions *regions)
 			regions->waiting[i].event.timestamp_ns = now;
 	qsort(regions->waiting, regions->n_waiting, sizeof(*regions->waiting), compare);
 	while (n < regions->n_waiting && regions->waiting[n].event.timestamp_ns < regions->horizon_ns &&
-	       (n % LOOK_AFTER || ml_clock_ns() < now + SETTLE_NS))
+	       regions->ledger.work < most_work)
 		failed += ml_regions_apply(&regions->ledger, &regions->waiting[n++].event) != 0;
 	regions->n_waiting -= n;
 	memmove(regions->waiting, regions->waiting + n, regions->n_waiting * sizeof(*regions->waiting));

@@ -30,9 +30,9 @@ int ml_preload_regions_add(struct ml_preload_regions *regions, const struct ml_e
 
 /*
  * After the rings were read: applies the calls from before that reading. Later ones wait, because an earlier call of another thread may
- * be in a ring that was read already. So do those for which there was no time. Returns the number that could not be applied.
+ * be in a ring that was read already. So do those that would cost too much at once. Returns the number that could not be applied.
  */
 ml_u64 ml_preload_regions_settle(struct ml_preload_regions *regions);
 
-/* Calls from before the last reading that there was no time to apply. */
+/* Calls from before the last reading that would have cost too much. */
 ml_u64 ml_preload_regions_overdue(const struct ml_preload_regions *regions);
