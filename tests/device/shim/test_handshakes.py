@@ -89,3 +89,34 @@ def test_the_socket_s_name_shows_nothing_of_the_nonce(tmp_path: Path) -> None:
         assert sum(name[i : i + 4] in parts for i in range(len(name) - 3)) < 3, "more than by chance"
         assert int(name[-8:], 16) != int(nonce[:8], 16) * 2654435761 % 2**32
     assert words[0][0] != words[1][0] and words[0][2] != words[1][2]
+
+
+@contextmanager
+def name_of_another_user(name: str) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        with another_user():
+            listener.bind(f"\0{name}")
+            listener.listen()
+        yield listener
+
+
+def test_a_program_tells_another_user_nothing_who_took_its_agent_s_name(tmp_path: Path) -> None:
+    """Once the agent has ended, every user may take the name, and would get the nonce and the segment."""
+    word, program = session_name(), built(PROGRAMS / "preload_workload", "-fno-builtin")
+    with name_of_another_user(word.rpartition(":")[0]) as listener:
+        running = started_outside(tmp_path, word, program, "many", "1000", "31")
+        listener.settimeout(60)
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(60)
+            assert connection.recv(1 << 16) == b""
+        assert running.wait(60) == 0
+
+
+def test_an_agent_whose_name_is_taken_does_not_begin(tmp_path: Path) -> None:
+    word = session_name()
+    with (
+        name_of_another_user(word.rpartition(":")[0]),
+        pytest.raises(AssertionError, match="could not listen for the target"),
+    ):
+        await_process(word, lambda: pytest.fail("it has begun"))
