@@ -63,6 +63,7 @@ ALLOWED = {
         "os.open('/dev/tty', os.O_RDWR | os.O_CLOEXEC)",
     },
     "host/__main__.py": {"os.open(os.devnull, os.O_RDWR)"},
+    "unwind/abandonable_calls.py": {"os.open(os.devnull, os.O_RDWR)"},
     "host/tracers/bcc/__main__.py": {"os.fdopen(os.dup(1), 'wb')"},
     "host/symbols/build_cache.py": {"self.files.makedirs(target.rpartition('/')[0], exist_ok=True)"},
 }
@@ -139,9 +140,7 @@ READ_BY_NAME = {
     "host/commands/demo.py": {"path.read_text()"},
     "host/machine/adb/keeper.py": {"path.read_bytes()"},
     "host/machine/local/capabilities.py": {"open(path, encoding='utf-8', errors='replace')"},
-    "host/machine/local/process.py": {
-        "open(path, encoding='utf-8', errors='surrogateescape', newline='\\n')"
-    },
+    "host/machine/local/process.py": {"open(path, 'rb', buffering=0)"},
     "host/perf_data/code_locations.py": {
         "(self._root / 'proc/kallsyms').read_text()",
         "(self._root / 'proc/stat').read_text()",

@@ -2,6 +2,7 @@
 
 A FIFO would be waited for, /dev/zero has no end, and some files of /proc and /sys (kmsg, trace_pipe) wait for an event.
 Only this module maps files: a mapping ends the process by SIGBUS when the file is truncated (mmap(2)).
+A file whose server is a process (FUSE) is opened once that has answered for all of it; another user's is not opened.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
+
+from memleak_android.unwind.abandonable_calls import Progress, call
+from memleak_android.unwind.user_space_mounts import mount_of, served_mounts
 
 COPIED_BYTES_MAX = 1 << 30  # of a file that may not be mapped, as of a file pulled from a device
 # Bytes without storage in such a file: linkers leave less than a page, of 2 MB at most, between two segments.
@@ -28,9 +33,19 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
     follow: symbolic links at the end of the path.
     Raises OSError, and ValueError for a path with a NUL.
     """
+    if not served_mounts(path):
+        return _open_now(path, follow)
+    _, descriptor = call(_open_served, os.path.join(os.getcwd(), path), follow)
+    return descriptor
+
+
+def _open_now(path: str | os.PathLike[str], follow: bool, check: Callable[[int], None] | None = None) -> int:
+    """check: raises OSError for a file that is not to be asked for anything."""
     no_link = 0 if follow else os.O_NOFOLLOW
     named = os.open(path, _NAMING_ONLY | no_link)
     try:
+        if check is not None:
+            check(named)
         about = os.fstat(named)
         if stat.S_ISDIR(about.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -48,6 +63,25 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
         os.close(named)
 
 
+def _open_served(progress: Progress, path: str, follow: bool) -> tuple[None, int]:
+    """Opens a file, perhaps of a file system in user space, in the process that may wait for it."""
+    mounts = {mount.mount_id: mount for mount in served_mounts(path)}
+    found: list[bool] = []
+
+    def check(named: int) -> None:
+        mount = mounts.get(mount_of(named) or 0)
+        found.append(mount is not None)
+        if mount is not None and not mount.is_trusted:
+            raise OSError(errno.EACCES, "another user's process serves it (FUSE); read a copy of it", path)
+
+    descriptor = _open_now(path, follow, check)
+    at = 0 if found[0] else COPIED_BYTES_MAX
+    while at < COPIED_BYTES_MAX and (piece := os.pread(descriptor, _PIECE_BYTES, at)):
+        at += len(piece)
+        progress()
+    return None, descriptor
+
+
 def _open_by_path(path: str | os.PathLike[str], flags: int, about: os.stat_result) -> int:
     """Opens a file where /proc is not mounted. Here alone a device may replace it between the check and the opening."""
     descriptor = os.open(path, flags)
@@ -55,6 +89,19 @@ def _open_by_path(path: str | os.PathLike[str], flags: int, about: os.stat_resul
         return descriptor
     os.close(descriptor)
     raise OSError(errno.ESTALE, "another file replaced it while it was opened", path)
+
+
+def file_status(path: str | os.PathLike[str]) -> os.stat_result:
+    """stat(2). Raises OSError, and ValueError for a path with a NUL."""
+    if not served_mounts(path):
+        return os.stat(path)
+    found, _ = call(_status_served, os.path.join(os.getcwd(), path))
+    assert isinstance(found, os.stat_result)
+    return found
+
+
+def _status_served(progress: Progress, path: str) -> tuple[os.stat_result, int]:
+    return os.stat(path), -1
 
 
 def opened(path: str | os.PathLike[str]) -> BufferedReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import struct
@@ -12,12 +13,15 @@ from dataclasses import dataclass
 from memleak_android.host.elf.dynamic import DT_DEBUG, ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.parse import ProcessStatus, parse_auxv, parse_maps, parse_status
+from memleak_android.unwind.abandonable_calls import Progress, call
 from memleak_android.unwind.elf_headers import ELFCLASS32, PT_DYNAMIC
+from memleak_android.unwind.file_reading import file_status, opened
 from memleak_android.unwind.maps import AddressSpace, Mapping
 
 _DELETED = " (deleted)"
 _AT_ENTRY = 9  # <elf.h>
 _LOADED_OBJECTS_MAX = 4096
+_COMMAND_BYTES_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,10 @@ class LocalProcess:
             status = _status(pid)
             check_status(pid, status)
             _check_access(pid, status)
-            command = command_line(pid) or status.name
+            try:
+                command = command_line(pid) or status.name
+            except TimeoutError:
+                command = status.name
             return cls(pid, command, _root(pid), status.name)
 
     def mappings(self) -> list[Mapping]:
@@ -107,11 +114,10 @@ class LocalProcess:
         """
         found = dict[tuple[str, int, str], int]()
         try:
-            with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
-                for dynamic in _link_map(memory.fileno(), self._debug_address(space)):
-                    mapping = space.find(dynamic)
-                    if mapping is not None:
-                        found.setdefault((mapping.device, mapping.inode, mapping.path), dynamic)
+            for dynamic in _link_map(self.pid, self._debug_address(space)):
+                mapping = space.find(dynamic)
+                if mapping is not None:
+                    found.setdefault((mapping.device, mapping.inode, mapping.path), dynamic)
         except (OSError, TargetError):
             pass  # the order of the mappings is used instead
         return found
@@ -124,8 +130,7 @@ class LocalProcess:
         if dynamic is None or not entry:
             return 0
         address = dynamic.vaddr + entry - elf.entry_vaddr
-        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
-            table = os.pread(memory.fileno(), min(dynamic.memory_bytes, 1 << 16), address)
+        table = _memory(self.pid, address, min(dynamic.memory_bytes, 1 << 16))
         for tag, value in struct.iter_unpack("<QQ", table[: len(table) & ~15]):
             if tag == DT_DEBUG:
                 return int(value)
@@ -135,29 +140,52 @@ class LocalProcess:
 def _identity(path: str) -> tuple[str, int] | None:
     """Device and inode in the form of /proc/PID/maps, though not with its numbers on some file systems."""
     try:
-        status = os.stat(path)
+        found = file_status(path)
     except (OSError, ValueError):
         return None
-    return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", status.st_ino
+    return f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}", found.st_ino
 
 
-def _link_map(memory: int, debug: int) -> Iterator[int]:
+def _link_map(pid: int, debug: int) -> Iterator[int]:
     """Addresses of the dynamic sections (link_map.l_ld) in list order."""
     if not debug:
         return
-    (entry,) = struct.unpack("<Q", _exactly(memory, debug + 8, 8))  # r_debug.r_map
+    (entry,) = struct.unpack("<Q", _exactly(pid, debug + 8, 8))  # r_debug.r_map
     for _ in range(_LOADED_OBJECTS_MAX):
         if not entry:
             return
-        _, _, dynamic, entry = struct.unpack("<QQQQ", _exactly(memory, entry, 32))
+        _, _, dynamic, entry = struct.unpack("<QQQQ", _exactly(pid, entry, 32))
         yield dynamic
 
 
-def _exactly(file: int, offset: int, size: int) -> bytes:
-    data = os.pread(file, size, offset) if offset < 2**63 else b""
+def _exactly(pid: int, address: int, size: int) -> bytes:
+    data = _memory(pid, address, size)
     if len(data) != size:
-        raise OSError(f"{size} bytes at {offset:#x} cannot be read")
+        raise OSError(f"{size} bytes at {address:#x} cannot be read")
     return data
+
+
+def _memory(pid: int, address: int, size: int) -> bytes:
+    """Memory of a process, which maps what it likes there. Raises TimeoutError for memory that does not come."""
+    data, _ = call(_read_memory, pid, address, size) if address < 2**63 else (b"", -1)
+    return bytes(data)
+
+
+class _Span(ctypes.Structure):  # struct iovec
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def _read_memory(progress: Progress, pid: int, address: int, size: int) -> tuple[bytes, int]:
+    """By process_vm_readv(2). A read of /proc/PID/mem locks the process's mappings while it waits for a page
+    (mm/memory.c, __access_remote_vm()): its next mmap(), and all that reads its maps, would wait, too.
+    """
+    buffer = ctypes.create_string_buffer(size)
+    here, there = _Span(ctypes.addressof(buffer), size), _Span(address, size)
+    libc = ctypes.CDLL(None, use_errno=True)
+    n = libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    if n < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return buffer.raw[:n], -1
 
 
 def check_running(pid: int) -> None:
@@ -192,7 +220,7 @@ def _own_refusal(pid: int) -> str:
 
 def _check_access(pid: int, status: ProcessStatus) -> None:
     try:
-        with open(f"/proc/{pid}/exe", "rb") as file:
+        with opened(f"/proc/{pid}/exe") as file:
             header = file.read(5)
         read_text(f"/proc/{pid}/maps")
     except PermissionError as error:
@@ -207,7 +235,7 @@ def _check_access(pid: int, status: ProcessStatus) -> None:
 
 
 def _root(pid: int) -> str:
-    ours, theirs = os.stat("/"), os.stat(f"/proc/{pid}/root/")
+    ours, theirs = os.stat("/"), file_status(f"/proc/{pid}/root/")
     same_root = (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
     same_mounts = os.readlink("/proc/self/ns/mnt") == os.readlink(f"/proc/{pid}/ns/mnt")
     return "" if same_root and same_mounts else f"/proc/{pid}/root"
@@ -219,9 +247,15 @@ def _status(pid: int) -> ProcessStatus:
 
 def command_line(pid: int) -> str:
     """The shell-quoted command line, "" of a kernel thread. Raises OSError."""
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        words = file.read(1 << 20).rstrip(b"\0").split(b"\0")
+    data, _ = call(_read_command_line, pid)
+    words = data.rstrip(b"\0").split(b"\0")
     return shlex.join(os.fsdecode(word) for word in words) if words != [b""] else ""
+
+
+def _read_command_line(progress: Progress, pid: int) -> tuple[bytes, int]:
+    """The process's memory, like the rest of it."""
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read(_COMMAND_BYTES_MAX), -1
 
 
 def _auxiliary_vector(pid: int) -> dict[int, int]:
@@ -231,9 +265,24 @@ def _auxiliary_vector(pid: int) -> dict[int, int]:
 
 
 def read_text(path: str) -> str:
-    """A file of /proc: a name in it may hold carriage returns, and bytes that are not UTF-8. Raises OSError."""
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+    """A file of /proc: a name in it may hold carriage returns, and bytes that are not UTF-8.
+
+    Raises OSError, and TimeoutError: what a process maps is not readable while another waits for its memory.
+    """
+    _, descriptor = call(_copy_text, path)
+    with open(descriptor, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        file.seek(0)
         return file.read()
+
+
+def _copy_text(progress: Progress, path: str) -> tuple[None, int]:
+    """A file of memory: of the mappings of a process there can be megabytes."""
+    with open(path, "rb", buffering=0) as file:
+        copy = os.memfd_create("text", os.MFD_CLOEXEC)
+        while piece := file.read(1 << 20):
+            os.write(copy, piece)
+            progress()
+    return None, copy
 
 
 @contextmanager
@@ -242,6 +291,8 @@ def _reading(pid: int) -> Iterator[None]:
     existed = os.path.exists(f"/proc/{pid}")
     try:
         yield
+    except TimeoutError as error:
+        raise TargetError(f"process {pid} cannot be read: {error.strerror}") from error
     except (FileNotFoundError, ProcessLookupError, ValueError) as error:
         if existed:
             raise TargetError(f"process {pid} ended while it was attached to") from error

@@ -19,6 +19,7 @@ from memleak_android.host.tracers.probes.allocator import (
     probe_lines,
     unprobed_functions,
 )
+from memleak_android.unwind.file_reading import file_status
 
 FILES_MAX = 16  # ML_BPF_FILES of device/bpf/session.h
 _NAMED_MAX = 5
@@ -73,7 +74,7 @@ class _Search:
             if os.path.basename(item.path) == SHIM:  # of another session
                 continue
             try:
-                status = os.stat(item.open_path)
+                status = file_status(item.open_path)
             except OSError:
                 continue
             identity = (status.st_dev, status.st_ino)
