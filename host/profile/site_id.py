@@ -8,7 +8,13 @@ from functools import lru_cache
 
 from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.profile import Frame
-from memleak_android.host.profile.runtime_sites import ALLOCATOR, RUNTIME_MODULE, SHIM_MODULE, module_name
+from memleak_android.host.profile.runtime_sites import (
+    ALLOCATOR,
+    PYTHON_MODULE,
+    RUNTIME_MODULE,
+    SHIM_MODULE,
+    module_name,
+)
 
 NAME_MAX = 4096  # characters of a name that count; report.json keeps as many
 
@@ -27,6 +33,7 @@ _LIBRARY_VERSION = re.compile(r"(-\d[\w.]*)?\.so(\.\d[\w.]*)?$")  # libx-1.2.so,
 _CXX_LIBRARY = re.compile(
     r"(void |bool |auto )?(std::|__gnu_cxx::|operator new|operator delete|__cxa_|alloc::|core::)"
 )
+_EVALUATES = re.compile(r"_?PyEval_(Eval|Vector).*")
 
 
 @lru_cache(maxsize=65_536)
@@ -71,25 +78,32 @@ def identity_part(frame: Frame) -> bytes:
 
 
 def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost frame that is not in an allocator, the runtime or the C++ library.
+    """The innermost frame that is not in an allocator, the runtime, the C++ library or Python's API.
 
-    Else the innermost that is not in an allocator; None if there is none.
+    Else the innermost that is in Python's, then the innermost that is not in an allocator; None if there is none. What Python code
+    allocates is Python's, whoever called it.
     """
-    innermost = None
+    library = python = None
     for frame in frames:
         if not frame.module and not frame.address:
             continue  # the traced function itself, as sites.py puts it first
         role = _role(frame.module, frame.function[:NAME_MAX])
         if role is _Role.OWN:
             return frame
-        if role is _Role.LIBRARY and innermost is None:
-            innermost = frame
-    return innermost
+        if role is _Role.LIBRARY:
+            library = library or frame
+        elif role is not _Role.ALLOCATOR:
+            python = python or frame
+        if role is _Role.EVALUATES:
+            break
+    return python or library
 
 
 class _Role(Enum):
     ALLOCATOR = auto()
     LIBRARY = auto()
+    PYTHON = auto()
+    EVALUATES = auto()  # Python code
     OWN = auto()
 
 
@@ -98,5 +112,7 @@ def _role(module: str, function: str) -> _Role:
     name = module_name(module)
     if SHIM_MODULE.fullmatch(name) or ALLOCATOR.fullmatch(function):
         return _Role.ALLOCATOR
+    if PYTHON_MODULE.fullmatch(module):
+        return _Role.EVALUATES if _EVALUATES.fullmatch(function) else _Role.PYTHON
     is_library = not module or RUNTIME_MODULE.fullmatch(name) or _CXX_LIBRARY.match(function)
     return _Role.LIBRARY if is_library else _Role.OWN

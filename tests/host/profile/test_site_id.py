@@ -10,7 +10,7 @@ import pytest
 
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.site_id import responsible_frame, site_id, stable_function, stable_module
-from tests.support.builders.profiles import LIBC, MALLOC, SERVER, START, frame
+from tests.support.builders.profiles import CODEC, LIBC, MALLOC, SERVER, START, frame
 from tests.support.gcc import gcc
 from tests.support.oracles.symbols import need
 
@@ -120,3 +120,19 @@ def test_the_function_shown_is_the_programs_own() -> None:
     assert responsible_frame((MALLOC, frame(LIBC, "strdup"))) == frame(LIBC, "strdup")
     assert responsible_frame((MALLOC,)) is None
     assert responsible_frame(()) is None
+
+
+def test_the_function_shown_called_pythons_api_but_no_python_code() -> None:
+    api, type_call, evaluates, bytecode = (
+        replace(frame(LIBC, function), module=module)
+        for function, module in (
+            ("PyType_GenericAlloc", "/opt/lib/libpython3.12.so.1.0"),
+            ("type_call", "/usr/bin/python3.11"),
+            ("_PyEval_EvalFrameDefault", "/opt/lib/libpython3.13t.so.1.0"),
+            ("_json_scan", "/usr/lib/python3.11/lib-dynload/_json.cpython-311-x86_64-linux-gnu.so"),
+        )
+    )
+    extension = frame(CODEC, "RawJSON_new")
+    assert responsible_frame((MALLOC, api, bytecode, extension, type_call, evaluates)) == extension
+    assert responsible_frame((MALLOC, api, evaluates, type_call, extension, *START)) == api
+    assert responsible_frame((MALLOC, frame(LIBC, "strdup"), evaluates, extension)) == evaluates
