@@ -9,6 +9,7 @@ from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 
+from memleak_android.host.analysis.held_by_span import HeldBySpan, Span, held_by_span
 from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.analysis.process_sums import process_names
@@ -72,6 +73,17 @@ def read_profile(
         survivors = _survivors(capture, recording, jobs, cache)
         symbolizer = cache.symbolizer(tuple(symbol_dirs), os.environ)
         return make_profile(capture, survivors, symbolizer, view, missing, progress)
+
+
+def read_by_span(path: Path, spans: Sequence[Span], jobs: int = 1) -> tuple[Profile, HeldBySpan]:
+    """The profile of a recording, and what it holds of each span. Raises UsageError or RecordingError."""
+    cache = BuildCache(default_cache_dir())
+    with closing(Recording(path)) as recording:
+        capture, missing = _read(recording, no_progress)
+        survivors = _survivors(capture, recording, jobs, cache)
+        symbolizer = cache.symbolizer((), os.environ)
+        profile = make_profile(capture, survivors, symbolizer, View(), missing)
+        return profile, held_by_span(capture, survivors, symbolizer, spans)
 
 
 def is_report(path: Path) -> bool:

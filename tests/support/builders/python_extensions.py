@@ -1,4 +1,4 @@
-"""The CPythons of this machine, and extensions compiled for them."""
+"""The CPythons of this machine, and extensions for them: compiled here, or released by others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.workloads import built
+from tests.support.workloads import ROOT, built
+
+_RELEASED = ROOT / "build" / "pypi"
 
 _ASKED = "import sys, sysconfig, json; print(json.dumps([sys.executable, sysconfig.get_paths()['include']]))"
 
@@ -41,3 +44,23 @@ def extension(source: Path, interpreter: str) -> Path:
     if not library.exists():
         shutil.copy(made, library)
     return made.parent
+
+
+def released(name: str, version: str) -> Path:
+    """The folder with a released package for the interpreter that runs the tests. Skips the test when it cannot be had."""
+    folder = _RELEASED / f"{name}-{version}"
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory(dir=_made(_RELEASED)) as fetched:
+            words = ["-m", "pip", "install", "-q", "--no-deps", "--target", fetched]
+            done = subprocess.run(
+                [sys.executable, *words, f"{name}=={version}"], capture_output=True, check=False
+            )
+            if done.returncode:
+                pytest.skip(f"{name} {version} cannot be installed by pip (offline?)")
+            shutil.copytree(fetched, folder)
+    return folder
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
