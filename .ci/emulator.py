@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ALWAYS = ("sessions", "pairs", "start_and_stop")
 TURNS = (
-    ("failures", "late_stacks", "snoop"),
+    ("failures", "whole_stacks", "snoop"),
     ("reachability_apps", "attach", "kernel_over_adb", "linked_in"),
     (),  # what no other names
 )

@@ -41,7 +41,6 @@ class Method(IntEnum):
     LR = 9
     PROLOGUE = 10
     JOINED = 11
-    LATE = 12
     KERNEL = 13  # as the kernel walked its own stack
 
 

@@ -118,7 +118,7 @@ static __always_inline bool ml_is_left_out_system_wide(struct ml_regs *regs, str
 	if (!options.every_stack && live_objects < ML_FIRST_SYSTEM_WIDE && block->size < ML_LARGE_SYSTEM_WIDE)
 		return true;
 	if ((live_objects < entry->next_due && !options.every_stack) ||
-	    !ml_exceeds_share(thread->process, ml_slice_of(thread->stack_end - ML_SP(regs), options.stack_bytes)))
+	    !ml_exceeds_share(thread->process, ml_slice_of(thread->stack.end - ML_SP(regs), options.stack_bytes)))
 		return false;
 	ml_sending_failed(entry);
 	return true;
@@ -145,7 +145,7 @@ static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_th
 		return;
 	if (!due)
 		entry->next_due = is_exact ? live_objects << ML_DUE_STEP_EXACT : live_objects + 1;
-	else if (!ml_is_worth_sending(entry, live_objects, ml_slice_of(thread->stack_end - ML_SP(regs), cap)))
+	else if (!ml_is_worth_sending(entry, live_objects, ml_slice_of(thread->stack.end - ML_SP(regs), cap)))
 		return;
 	if (ml_send_evidence(regs, thread, block, address, entry->key, ml_evidence_flags(is_exact, due), cap))
 		ml_sending_failed(entry);

@@ -79,9 +79,8 @@ struct ml_thread {
 	ml_u64 sequence; /* of its last allocation */
 	ml_u64 process;  /* exec epoch << 32 | tgid */
 	ml_u64 identity; /* tgid | tid << 32: pid and tid of struct ml_evidence */
-	ml_u64 stack_end;
+	struct ml_bpf_bounds stack; /* the mapping of the last recorded call's stack; empty: unknown */
 	ml_u64 depth;     /* used entries of pending[] */
-	ml_u64 is_end_checked; /* stack_end was searched for */
 	ml_u64 key_words; /* ML_KEY_WORDS_WIDE or ML_KEY_WORDS_NARROW; part of every key */
 	ml_u64 rate_time_ns; /* begin of the last ML_RATE_CALLS calls */
 	ml_u64 image;        /* as of images_seen */
@@ -99,18 +98,21 @@ struct ml_thread {
 /* By tgid. */
 ML_MAP(HASH, processes, ml_u32, struct ml_bpf_process, 65536, BPF_F_NO_PREALLOC);
 
-/* tid → end of its stack, set by the agent if the program cannot find it. */
-ML_MAP(HASH, stack_ends, ml_u32, ml_u64, 65536, BPF_F_NO_PREALLOC);
+/* tid → the mapping of a stack, set by the agent for kernels whose programs cannot find it. */
+ML_MAP(HASH, stacks, ml_u32, struct ml_bpf_bounds, 65536, BPF_F_NO_PREALLOC);
 ML_MAP(ARRAY, keys, ml_u32, struct ml_bpf_key, ML_BPF_KEY_SLOTS, BPF_F_MMAPABLE);
 ML_MAP(ARRAY, code, ml_u32, struct ml_bpf_code, 1, BPF_F_MMAPABLE);
 ML_MAP(PERCPU_ARRAY, counters, ml_u32, ml_u64, ML_BPF_COUNTERS, 0);
 
-/* Bytes from sp to the stack's end; 0 if that is unknown or sp is on another stack. */
+/* Bytes from sp to the stack's end; 0 if that is unknown or sp is on another stack: a fiber's, or that of a signal. */
 static __always_inline ml_u64 ml_stack_above(const struct ml_thread *thread, ml_u64 sp)
 {
-	ml_u64 above = thread->stack_end - sp;
+	return sp - thread->stack.low < thread->stack.end - thread->stack.low ? thread->stack.end - sp : 0;
+}
 
-	return thread->stack_end > sp && above <= 1ull << 26 ? above : 0;
+static __always_inline void ml_forget_stack(struct ml_thread *thread)
+{
+	thread->stack.low = thread->stack.end = 0;
 }
 
 static __always_inline ml_u64 ml_mix(ml_u64 hash, ml_u64 value)

@@ -107,7 +107,7 @@ static __noinline void ml_drop_left(struct ml_thread *thread, ml_u64 sp, ml_u64 
 static __always_inline struct ml_pending *ml_next_pending(struct ml_thread *thread, ml_u32 function, ml_u64 sp)
 {
 	if (thread->depth >= ML_FIXUPS)
-		thread->stack_end = 0; /* see ml_find_slice() */
+		ml_forget_stack(thread); /* see ml_find_slice() */
 	if (thread->depth >= ML_PENDING) {
 		if (ml_recurses(thread, function, sp))
 			return NULL;
@@ -155,7 +155,7 @@ static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u6
  */
 static __always_inline struct ml_pending *ml_pop_exit(struct ml_thread *thread, ml_u64 sp)
 {
-	bool is_other_stack = thread->stack_end && !ml_stack_above(thread, sp);
+	bool is_other_stack = thread->stack.end && !ml_stack_above(thread, sp);
 	struct ml_pending *popped = NULL;
 
 	for (int i = 0; i < ML_PENDING && thread->depth; i++) {

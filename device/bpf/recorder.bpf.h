@@ -121,11 +121,7 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 
 	if (size < options.min_size || size > options.max_size)
 		return;
-	if (!thread->is_end_checked) {
-		thread->is_end_checked = 1;
-		if (thread->depth <= ML_FIXUPS) /* see ml_find_slice() */
-			ml_learn_stack_end(thread, ML_SP(regs));
-	}
+	ml_follow_stack(thread, ML_SP(regs));
 	address &= ML_PAIR_HANDLE_MASK;
 	block.process = thread->process;
 	block.size = size;
@@ -278,7 +274,7 @@ static __always_inline int ml_thread_exit(void)
 	ml_u32 tid = (ml_u32)id;
 
 	ml_forget_thread(tid);
-	bpf_map_delete_elem(&stack_ends, &tid);
+	bpf_map_delete_elem(&stacks, &tid);
 	if (tid == (ml_u32)(id >> 32) && ml_forget_borrower(tid))
 		ml_count(ML_BPF_BORROWERS, 1);
 	return 0; /* other processes keep their entry: the agent reads its epoch at the final snapshot */

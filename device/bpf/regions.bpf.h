@@ -68,8 +68,10 @@ static __always_inline void ml_record_region(const struct ml_region_call *call, 
 				      .timestamp_ns = bpf_ktime_get_ns(),
 				      .sequence = ++thread->sequence,
 				      .function = function };
-	ml_u64 flags, key = ml_mix(ml_stack_key(thread, call->regs, &flags), function) | 1;
+	ml_u64 flags, key;
 
+	ml_follow_stack(thread, ML_SP(call->regs));
+	key = ml_mix(ml_stack_key(thread, call->regs, &flags), function) | 1;
 	ml_send_region(call->regs, thread, function, call->value, size, old_address, key);
 	if (options.stack_bytes && options.left_out != ML_BPF_KNOWN_LEFT_OUT && ml_region_is_due(key, flags) &&
 	    ml_send_evidence(call->regs, thread, &block, call->value, key, 0, options.stack_bytes))

@@ -6,8 +6,6 @@
 
 ML_RING(evidence, 16u << 20);
 
-#include "stack_above.bpf.h"
-
 /* Sends all pending calls before evidence whose fixups they exceed. */
 static __noinline void ml_send_returns(struct ml_thread *thread, ml_u64 sequence)
 {
@@ -28,13 +26,6 @@ struct ml_record {
 	struct ml_evidence evidence;
 	struct ml_regs registers;
 };
-
-static __noinline void ml_mark_fault(struct ml_evidence *evidence)
-{
-	evidence->stack_bytes = 0;
-	evidence->flags |= ML_EVIDENCE_STACK_FAULT;
-	ml_count(ML_LOST_STACK_FAULT, 1);
-}
 
 static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *regs, struct ml_thread *thread,
 				    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 bytes)
@@ -57,10 +48,11 @@ static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *re
 	bpf_probe_read_kernel(&record->registers, sizeof(record->registers), regs);
 }
 
-/*
- * A record with room for `room` stack bytes: the ring buffer takes only sizes that the verifier knows. Returns -1 if
- * the ring is full.
- */
+/* Instead of 0 for success: */
+#define ML_SEND_FULL (-1) /* the ring */
+#define ML_SEND_FAULT 1   /* a page is not present, or the record is too small */
+
+/* A record with room for `room` stack bytes: the ring buffer takes only sizes that the verifier knows. */
 #define ML_DEFINE_SEND(room)                                                                                                  \
 	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                             \
 						  const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 bytes, \
@@ -72,13 +64,15 @@ static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *re
 		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                     \
                                                                                                                               \
 		if (!out)                                                                                                     \
-			return -1;                                                                                            \
+			return ML_SEND_FULL;                                                                                  \
 		out->record.evidence.record_bytes = sizeof(*out);                                                             \
 		out->record.evidence.flags = (ml_u16)flags;                                                                   \
 		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                              \
 		__asm__ volatile("" : "+r"(bytes)); /* the checked value itself is used, not a copy */                        \
-		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs)))              \
-			ml_mark_fault(&out->record.evidence);                                                                 \
+		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs))) {            \
+			bpf_ringbuf_discard(out, BPF_RB_NO_WAKEUP);                                                           \
+			return ML_SEND_FAULT;                                                                                 \
+		}                                                                                                             \
 		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                                 \
 		return 0;                                                                                                     \
 	}
@@ -93,6 +87,36 @@ ML_DEFINE_SEND(12288)
 ML_DEFINE_SEND(16384)
 ML_DEFINE_SEND(32768)
 ML_DEFINE_SEND(65528)
+
+/* The same with whole pages, of which only those present are read. stack_bytes is 0 if the innermost is not. */
+#define ML_DEFINE_SEND_PAGES(n_pages)                                                                                          \
+	static __always_inline int ml_send_pages_##n_pages(struct ml_regs *regs, struct ml_thread *thread,                     \
+							   const struct ml_bpf_block *block, ml_u64 address, ml_u64 key,       \
+							   ml_u64 bytes, ml_u64 flags)                                         \
+	{                                                                                                                      \
+		struct {                                                                                                       \
+			struct ml_record record;                                                                               \
+			struct ml_bpf_pages pages;                                                                             \
+			ml_u8 stack[(n_pages) * ML_BPF_PAGE_BYTES];                                                            \
+		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                      \
+		ml_u64 page = ML_SP(regs) & ~(ml_u64)(ML_BPF_PAGE_BYTES - 1);                                                  \
+		ml_u64 n = (ML_SP(regs) + bytes - page + ML_BPF_PAGE_BYTES - 1) / ML_BPF_PAGE_BYTES;                           \
+                                                                                                                               \
+		if (!out)                                                                                                      \
+			return ML_SEND_FULL;                                                                                   \
+		out->record.evidence.record_bytes = sizeof(*out);                                                              \
+		out->record.evidence.flags = (ml_u16)(flags | ML_BPF_EVIDENCE_PAGED);                                          \
+		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                               \
+		for (ml_u32 i = 0; i < (n_pages) && i < n; i++)                                                                \
+			out->pages.is_present[i] = !bpf_probe_read_user(&out->stack[i * ML_BPF_PAGE_BYTES], ML_BPF_PAGE_BYTES, \
+									(const void *)(page + i * ML_BPF_PAGE_BYTES));         \
+		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                                  \
+		return 0;                                                                                                      \
+	}
+
+ML_DEFINE_SEND_PAGES(17)
+ML_DEFINE_SEND_PAGES(65)
+ML_DEFINE_SEND_PAGES(257)
 
 /* Sends the words that the walk has read and their offsets: all that unwinding the stack of an exact key needs. */
 #define ML_DEFINE_SEND_WORDS(room)                                                                                    \
@@ -124,40 +148,32 @@ ML_DEFINE_SEND_WORDS(128)
 
 #define ML_WHOLE ((ml_u64)ML_EVIDENCE_STACK_WHOLE << 32)
 
-/* The longest readable slice, of a few sizes, of a stack whose end is unknown. */
-static __always_inline ml_u64 ml_readable_slice(ml_u64 sp)
+/* Long stacks leave half of the ring to others. Runtimes that cannot tell how full it is answer 0. */
+static __always_inline ml_u64 ml_reach(void)
 {
-	ml_u64 word;
-
-	for (ml_u32 bytes = 16384; bytes > 256; bytes /= 4)
-		if (bytes <= options.stack_bytes && !bpf_probe_read_user(&word, sizeof(word), (const void *)(sp + bytes - 8)))
-			return bytes;
-	return 256;
+	return bpf_ringbuf_query(&evidence, BPF_RB_AVAIL_DATA) > options.ring_bytes / 2 ? options.stack_bytes :
+											  options.reach_bytes;
 }
 
 /*
- * The slice if the known end does not serve: on another stack, or if the agent may know its end by now; else the
- * largest readable one. With extend_stacks its rest is sent first. In deep nesting ml_next_pending() resets the end, so
- * that this runs each time and costs other calls nothing.
+ * The slice if the known stack does not serve: sp is on another one, or the stack is longer. In deep nesting
+ * ml_next_pending() forgets the stack, so that this runs each time and costs other calls nothing.
  */
 static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
 {
-	ml_u64 above, bytes, end;
+	ml_u64 above, reach;
 
 	if (!ml_stack_above(thread, sp))
-		ml_learn_stack_end(thread, sp);
+		ml_learn_stack(thread, sp);
 	above = ml_stack_above(thread, sp);
-	end = above ? thread->stack_end : 0;
 	if (thread->depth > ML_FIXUPS) {
 		ml_send_returns(thread, thread->sequence);
-		thread->stack_end = 0;
+		ml_forget_stack(thread);
 	}
-	if (above && above <= options.stack_bytes)
-		return above | ML_WHOLE;
-	bytes = above ? options.stack_bytes : ml_readable_slice(sp);
-	if (options.extend_stacks)
-		ml_send_above(sp + bytes, end, thread->sequence);
-	return bytes;
+	if (!above)
+		return options.stack_bytes;
+	reach = above > options.stack_bytes ? ml_reach() : options.stack_bytes;
+	return above <= reach ? above | ML_WHOLE : reach;
 }
 
 /* The verifier removes what options.stack_bytes rules out. */
@@ -165,31 +181,9 @@ static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
 	if (cap <= (room) || bytes <= (room)) \
 	return ml_send_##room(regs, thread, block, address, key, bytes, flags)
 
-/*
- * Sends the stack up to its end, at most cap bytes (options.stack_bytes); with ML_EVIDENCE_STACK_SPARSE only its words,
- * if they are known. Returns -1 if the ring is full.
- */
-static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
-					    ml_u64 address, ml_u64 key, ml_u64 flags, ml_u32 cap)
+static __always_inline int ml_send_slice(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
+					 ml_u64 address, ml_u64 key, ml_u64 bytes, ml_u64 flags, ml_u32 cap)
 {
-	ml_u64 above = thread->stack_end - ML_SP(regs);
-	ml_u64 bytes = above;
-
-	flags |= ML_EVIDENCE_AT_RETURN;
-	if (flags & ML_EVIDENCE_STACK_SPARSE) {
-		if (ml_has_words(thread, regs, key))
-			return thread->walk.n_offsets <= 32 ? ml_send_words_32(regs, thread, block, address, key, flags) :
-							      ml_send_words_128(regs, thread, block, address, key, flags);
-		flags &= ~(ml_u64)ML_EVIDENCE_STACK_SPARSE;
-	}
-	if (above - 1 < cap) {
-		flags |= ML_EVIDENCE_STACK_WHOLE;
-	} else {
-		ml_u64 slice = ml_find_slice(thread, ML_SP(regs));
-
-		bytes = slice & 0xffffffff;
-		flags |= slice >> 32;
-	}
 	ML_TRY(512);
 	ML_TRY(1024);
 	ML_TRY(2048);
@@ -199,7 +193,57 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 	ML_TRY(12288);
 	ML_TRY(16384);
 	ML_TRY(32768);
-	return ml_send_65528(regs, thread, block, address, key, bytes, flags);
+	return bytes > ML_STACK_BYTES_MAX ? ML_SEND_FAULT : ml_send_65528(regs, thread, block, address, key, bytes, flags);
+}
+
+/* What else a record is made of. */
+struct ml_pages_wanted {
+	ml_u64 address;
+	ml_u64 key;
+	ml_u64 bytes;
+	ml_u64 flags;
+};
+
+/* Not inlined, which would cost every record registers. */
+static __noinline int ml_send_pages(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
+				    const struct ml_pages_wanted *wanted)
+{
+	if (wanted->bytes <= 16 * ML_BPF_PAGE_BYTES)
+		return ml_send_pages_17(regs, thread, block, wanted->address, wanted->key, wanted->bytes, wanted->flags);
+	if (wanted->bytes <= 64 * ML_BPF_PAGE_BYTES)
+		return ml_send_pages_65(regs, thread, block, wanted->address, wanted->key, wanted->bytes, wanted->flags);
+	return ml_send_pages_257(regs, thread, block, wanted->address, wanted->key, wanted->bytes, wanted->flags);
+}
+
+/*
+ * Sends the stack up to its end, at most options.reach_bytes; with ML_EVIDENCE_STACK_SPARSE only its words, if they are
+ * known. cap: options.stack_bytes. Returns ML_SEND_FULL or 0.
+ */
+static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
+					    ml_u64 address, ml_u64 key, ml_u64 flags, ml_u32 cap)
+{
+	ml_u64 bytes = thread->stack.end - ML_SP(regs);
+	int result;
+
+	flags |= ML_EVIDENCE_AT_RETURN;
+	if (flags & ML_EVIDENCE_STACK_SPARSE) {
+		if (ml_has_words(thread, regs, key))
+			return thread->walk.n_offsets <= 32 ? ml_send_words_32(regs, thread, block, address, key, flags) :
+							      ml_send_words_128(regs, thread, block, address, key, flags);
+		flags &= ~(ml_u64)ML_EVIDENCE_STACK_SPARSE;
+	}
+	if (bytes - 1 < cap) {
+		flags |= ML_EVIDENCE_STACK_WHOLE;
+	} else {
+		ml_u64 slice = ml_find_slice(thread, ML_SP(regs));
+
+		bytes = slice & 0xffffffff;
+		flags |= slice >> 32;
+	}
+	result = ml_send_slice(regs, thread, block, address, key, bytes, flags, cap);
+	if (result != ML_SEND_FAULT)
+		return result;
+	return ml_send_pages(regs, thread, block, &(struct ml_pages_wanted){ address, key, bytes, flags });
 }
 
 /*

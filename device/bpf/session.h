@@ -60,7 +60,9 @@ struct ml_bpf_options {
 	ml_u32 left_out;   /* enum ml_bpf_left_out */
 	ml_u32 n_pairs;
 	ml_u32 n_exited; /* rules with exits; 0: the verifier leaves out what serves them */
-	ml_u32 extend_stacks; /* stacks longer than their slices are digested, so that the agent can read the rest */
+	ml_u32 reach_bytes; /* of a stack longer than its slice, so much is sent, page by page */
+	ml_u32 walk_bytes;     /* beyond, no walk by rules goes; at most ML_BPF_WALK_BYTES */
+	ml_u32 finds_mappings; /* the kernel has bpf_find_vma() */
 	struct ml_bpf_function functions[ML_BPF_FILES][ML_FN_MAX];
 	struct ml_pair rules[ML_FN_MAX];
 };
@@ -187,19 +189,23 @@ static inline __attribute__((always_inline)) int ml_bpf_may_be_code(const struct
 	       code->granules[granule >> 3 & (sizeof(code->granules) - 1)] >> (granule & 7) & 1;
 }
 
-/*
- * The stack beyond a slice (options.extend_stacks), sent before the evidence: digests of the words from `begin` on that
- * may lead from frame to frame, and of their addresses. The agent reads the stack again; if a digest is the same, so
- * are the words and the frames. The range begins inside the slice: an unchanged seam shows that no frame there has
- * returned.
- */
-struct ml_bpf_above {
-	ml_u64 sequence; /* of the evidence */
-	ml_u64 begin;
+/* A mapping: low … end - 1. */
+struct ml_bpf_bounds {
+	ml_u64 low;
 	ml_u64 end;
-	ml_u64 bytes; /* covered by the digests */
-	ml_u64 leading; /* digest of words that point to known code or to begin … end - 1 */
-	ml_u64 pointers; /* digest of all possible ones, for stacks through code that the agent does not know yet */
+};
+
+/*
+ * Evidence of a stack that is longer than a slice, or of which not every page is present. Behind the registers follow
+ * struct ml_bpf_pages, then whole pages from that of stack_address on. Pages that are not present
+ * have undefined content.
+ */
+#define ML_BPF_EVIDENCE_PAGED 0x8000u /* among enum ml_evidence_flag */
+#define ML_BPF_PAGE_BYTES 4096u
+#define ML_BPF_PAGES_MAX (ML_ABOVE_BYTES_MAX / ML_BPF_PAGE_BYTES + 1)
+
+struct ml_bpf_pages {
+	ml_u8 is_present[(ML_BPF_PAGES_MAX + 7) & ~7u];
 };
 
 /*
@@ -213,28 +219,6 @@ struct ml_bpf_returns {
 	ml_u64 n;
 	struct ml_fixup fixups[ML_PENDING];
 };
-
-#define ML_BPF_ABOVE_SEAM 64u /* of the slice, at least */
-#define ML_BPF_ABOVE_WINDOW 1024u /* read at a time; a power of two, never across a page */
-
-/* Whether the word may lead to another frame. address: the word without tags and signatures. */
-static inline __attribute__((always_inline)) int ml_bpf_is_pointer(ml_u64 address)
-{
-	return address - (1ull << 16) < 1ull << 56; /* vm.mmap_min_addr; TASK_SIZE with five levels of page tables */
-}
-
-static inline __attribute__((always_inline)) int ml_bpf_is_leading(const struct ml_bpf_above *above,
-								   const struct ml_bpf_code *code, ml_u64 word, ml_u64 address)
-{
-	return word - above->begin < above->end - above->begin || ml_bpf_may_be_code(code, address);
-}
-
-static inline __attribute__((always_inline)) ml_u64 ml_bpf_above_mix(ml_u64 digest, ml_u64 offset, ml_u64 word)
-{
-	digest = (digest ^ offset) * 0x9e3779b97f4a7c15ull;
-	digest = (digest ^ digest >> 29 ^ word) * 0xd6e8feb86659fd93ull;
-	return digest ^ digest >> 32;
-}
 
 /* Code in 64 KiB of address space: bytes low … high - 1. Two pieces of code count as one. */
 struct ml_bpf_span {
@@ -271,6 +255,7 @@ struct ml_bpf_rule_set {
  */
 #define ML_BPF_WORDS_MAX 128
 #define ML_BPF_OFFSET_OF_ADDRESS 0x8000u /* in an offset: the word is a stack address, not a code address */
+#define ML_BPF_WALK_BYTES ((ML_BPF_OFFSET_OF_ADDRESS - 1) * 8)
 
 /* Counters beside enum ml_lost, one row per CPU. */
 enum ml_bpf_counter {

@@ -20,30 +20,59 @@ static __always_inline void ml_recall(const struct ml_thread *thread, struct ml_
 #include "frame_memo.bpf.h"
 #endif
 
-/* Pages above sp searched for a stack's end: ML_STACK_BYTES_MAX, the maximum of a slice. */
-#define ML_STACK_PAGES 16
-
-/*
- * The end of the mapping that holds sp, if it is near: the first unreadable page. Stack pages above sp were written and
- * are present; a guard page or a hole ends them.
- */
-static __noinline ml_u64 ml_find_stack_end(ml_u64 sp)
+#ifdef ML_OLD_KERNEL
+static __always_inline bool ml_find_mapping(struct ml_thread *thread, ml_u64 sp)
 {
-	ml_u64 page = (sp | (ML_PAGE_BYTES - 1)) + 1;
-	ml_u64 word;
-
-	for (int i = 0; i < ML_STACK_PAGES; i++, page += ML_PAGE_BYTES)
-		if (bpf_probe_read_user(&word, sizeof(word), (const void *)page))
-			return page;
+	(void)thread;
+	(void)sp;
+	return false;
+}
+#else
+/* A mapping begins with its bounds (struct vm_area_struct), as the verifier confirms. */
+static long ml_copy_bounds(void *task, const struct ml_bpf_bounds *mapping, struct ml_bpf_bounds *bounds)
+{
+	(void)task;
+	*bounds = *mapping;
 	return 0;
 }
 
-static __always_inline void ml_learn_stack_end(struct ml_thread *thread, ml_u64 sp)
+/* True: the kernel can tell. It cannot while the mappings change: then the next call asks again. */
+static __always_inline bool ml_find_mapping(struct ml_thread *thread, ml_u64 sp)
+{
+	struct ml_bpf_bounds bounds = {};
+
+	if (!options.finds_mappings)
+		return false;
+	if (!bpf_find_vma(bpf_get_current_task_btf(), sp, ml_copy_bounds, &bounds, 0))
+		thread->stack = bounds;
+	return true;
+}
+#endif
+
+/*
+ * Finds the mapping that holds sp, or forgets that of another stack. Pages inside a large frame that were never touched cannot be read: the first of them is not
+ * the stack's end.
+ */
+static __noinline void ml_learn_stack(struct ml_thread *thread, ml_u64 sp)
 {
 	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();
-	ml_u64 *taught = bpf_map_lookup_elem(&stack_ends, &tid);
+	struct ml_bpf_bounds *taught;
 
-	thread->stack_end = taught && *taught > sp ? *taught : ml_find_stack_end(sp);
+	if (!thread)
+		return;
+	ml_forget_stack(thread);
+	if (ml_find_mapping(thread, sp))
+		return;
+	taught = bpf_map_lookup_elem(&stacks, &tid);
+	if (taught && sp - taught->low < taught->end - taught->low)
+		thread->stack = *taught;
+}
+
+/* Before evidence: the thread's stack becomes that of sp, or unknown. In deep nesting see ml_find_slice(). */
+static __always_inline void ml_follow_stack(struct ml_thread *thread, ml_u64 sp)
+{
+	if (!ml_stack_above(thread, sp) && thread->depth <= ML_FIXUPS)
+		ml_learn_stack(thread, sp);
 }
 
 /* Mixes those of n words that may be return addresses into the key. */
@@ -138,7 +167,7 @@ static __always_inline void ml_begin_walk(struct ml_thread *thread, struct ml_re
 {
 	struct ml_walk *walk = &thread->walk;
 
-	walk->limit = ML_SP(regs) + (options.stack_bytes ? options.stack_bytes : ML_STACK_BYTES_MAX);
+	walk->limit = ML_SP(regs) + options.walk_bytes;
 	walk->image = ml_image(thread, ranges);
 	walk->n_pending = thread->depth;
 	walk->sp = ML_SP(regs);

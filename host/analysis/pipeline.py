@@ -29,7 +29,6 @@ from memleak_android.host.heap.keys import KeyStacks, key_stacks
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
 from memleak_android.host.profile.profile import (
-    LATE,
     CallSite,
     FpAgreement,
     Profile,
@@ -221,8 +220,7 @@ def _unwinding(sites: Sequence[CallSite], fp_agreement: FpAgreement | None) -> U
     for site in sites:
         ends[site.end] = ends.get(site.end, 0) + 1
     complete = ends.get(TraceEnd.ROOT.name, 0)
-    late = sum(site.frames[-1].method == LATE for site in sites if site.frames)  # what is late is outermost
-    return Unwinding(len(sites), complete, len(sites) - complete, ends, late, fp_agreement)
+    return Unwinding(len(sites), complete, len(sites) - complete, ends, fp_agreement)
 
 
 def _wall_clock_s(capture: Capture, timestamp_ns: int) -> float:

@@ -201,7 +201,10 @@ class TracingOptions:
         show_default=True,
     )
     stack_bytes: int = option(
-        "--stack-bytes CAP", SIZE, "At most this much of a stack (65528 at most).", default=65528
+        "--stack-bytes CAP",
+        SIZE,
+        "At most this much of a stack, below 64k; by default up to 1 MiB.",
+        default=1 << 20,
     )
     sample_bytes: int = option(
         "--sample-bytes N",
@@ -211,9 +214,7 @@ class TracingOptions:
     )
     every_stack: bool = flag("--every-stack", "Send the stack of every allocation, not once per stack key.")
     extend_stacks: bool = flag(
-        "--extend-stacks",
-        "Read stacks longer than --stack-bytes to their end, up to 1 MiB. BPF reads the rest after the call and uses it"
-        " only if it provably belongs to the call.",
+        "--extend-stacks", "Slices of --stack-bytes, and what is above them.", hidden=True
     )
     max_live: int | None = option(
         "--max-live N",

@@ -32,10 +32,10 @@ def session_options(
         pid=target.pid,
         command=tuple(command or ()),
         follow=target.follow,
-        stack_bytes=_slice_cap(tracing.stack_bytes),
+        stack_bytes=min(tracing.stack_bytes, STACK_BYTES_MAX) // 8 * 8,
         sample_bytes=tracing.sample_bytes,
         every_stack=tracing.every_stack,
-        extend_stacks=tracing.extend_stacks,
+        extend_stacks=tracing.extend_stacks or tracing.stack_bytes > STACK_BYTES_MAX,
         unwind="cfi" if tracing.unwind == "auto" else tracing.unwind,
         max_live=tracing.max_live or (KERNEL_MAX_LIVE if kernel else MAX_LIVE),
         every_process=target.every_process,
@@ -78,12 +78,3 @@ def _pair_planner(tracing: TracingOptions, symbol_dirs: Sequence[Path]) -> PairP
     if tracing.perf_events:
         raise UsageError("--pairs with --perf-events: pairs need the BPF ring buffer", "use one of them")
     return SetsPlanner(read_pair_sets(tracing.pairs), tuple(symbol_dirs))
-
-
-def _slice_cap(wanted: int) -> int:
-    """In whole words. 64 KiB means the eight bytes less that a record can carry."""
-    if wanted > 1 << 16:
-        raise click.UsageError(
-            f"--stack-bytes {wanted}: a record carries at most {STACK_BYTES_MAX} bytes of stack"
-        )
-    return min(wanted, STACK_BYTES_MAX) // 8 * 8

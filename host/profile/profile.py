@@ -51,9 +51,6 @@ class SymbolClass(StrEnum):
     NONE = "none"
 
 
-LATE = "late"  # method of a frame that was read after the call (unwind's Method.LATE)
-
-
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A function; offset from its start, 0 for inlined ones. module "" = no mapping, function "" = no name."""
@@ -261,11 +258,6 @@ class Unwinding:
     complete: Count
     partial: Count
     ends: dict[str, int]
-    late: Annotated[
-        int,
-        ALWAYS,
-        Meta(ge=0, description="with frames that were read after the call, and proved to be its own"),
-    ] = 0
     fp_agreement: FpAgreement | None = None
 
 

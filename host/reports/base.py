@@ -9,7 +9,7 @@ from rich.style import Style
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.generated_code import code_label, is_generated
-from memleak_android.host.profile.profile import LATE, CallSite, Frame, LeakKind, LeakSum, Profile
+from memleak_android.host.profile.profile import CallSite, Frame, LeakKind, LeakSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import Sort
 
@@ -67,14 +67,14 @@ def frame_name(frame: Frame, most: int = NAME_MAX) -> str:
 
 
 def frame_text(frame: Frame) -> str:
-    """`function+0xoff  file:line [module]`, as far as known; with ` (late)` if it was read after the call."""
+    """`function+0xoff  file:line [module]`, as far as known."""
     if frame.function and not frame.module and not frame.address:
         return bounded(frame.function)  # the allocation function itself: called, not unwound
     parts = [frame_name(frame)]
     if frame.file:
         parts.append(source_line(frame))
     module = bounded(module_name(frame.module)) if frame.module else "no mapping"
-    return "  ".join(parts) + f" [{module}]" + (" (late)" if frame.method == LATE else "")
+    return "  ".join(parts) + f" [{module}]"
 
 
 def frame_lines(frames: Sequence[Frame]) -> Iterator[str]:

@@ -117,7 +117,6 @@ class EvidenceFlag(IntFlag):
     CHAIN_IS_CFI = 128
     CHAIN_IS_KERNEL = 256
     STACK_ABOVE = 512
-    ABOVE_LATE = 1024
 
 
 class HookedFlag(IntFlag):
@@ -216,6 +215,7 @@ SPARSE_STACK = _record(8, ("n_words", "<u8"))
 FRAME_CHAIN = _record(8, ("n_frames", "<u4"), ("end", "<u4"))
 FRAME_CHAIN_MAX = 256
 STACK_ABOVE = _record(8, ("reach_bytes", "<u4"), ("n_words", "<u4"))
+SPARSE_BYTES_MAX = 1 << 18
 ABOVE_BYTES_MAX = 1 << 20
 ABOVE_WORDS_MAX = 1 << 15
 LIVE = _record(24, ("snapshot", "<u8"), ("timestamp_ns", "<u8"), ("count", "<u4"), ("last", "<u4"))

@@ -6,7 +6,7 @@ Instead of the slice: number of words, the words, and for each its index in the 
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire.blocks import STACK_BYTES_MAX, Rows
+from memleak_android.host.wire.blocks import SPARSE_BYTES_MAX, STACK_BYTES_MAX, Rows
 from memleak_android.host.wire.packed import WORD, Ints, StackWords, stack_words, words
 
 
@@ -14,7 +14,7 @@ def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints, records
     """The first of `records` whose words are not within its start and end (bytes) or not within its slice."""
     whole = rows["stack_bytes"][records].astype(np.int64)
     room = ends[records] - starts[records]
-    bad = (room < WORD) | (whole > STACK_BYTES_MAX) | (whole % WORD != 0)
+    bad = (room < WORD) | (whole > SPARSE_BYTES_MAX) | (whole % WORD != 0)
     count = np.zeros(len(records), np.int64)
     count[~bad] = np.minimum(words(data)[starts[records[~bad]] // WORD], STACK_BYTES_MAX).astype(np.int64)
     bad |= WORD + count * (WORD + 2) > room

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import ABOVE_BYTES_MAX, ABOVE_WORDS_MAX, STACK_ABOVE, EvidenceFlag, Rows
 from memleak_android.host.wire.packed import WORD, Ints, StackWords, stack_words, structures
-from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
+from memleak_android.unwind.trace import TraceBatch, TraceEnd
 
 _HEAD = STACK_ABOVE.itemsize
 UNKNOWN = 1  # instead of each word that was not sent: the lowest page has no code (vm.mmap_min_addr)
@@ -50,10 +50,10 @@ def read(data: NDArray[np.uint8], starts: Ints) -> StackWords:
 
 
 def settled(traces: TraceBatch, rows: Rows, boundary: NDArray[np.uint64]) -> TraceBatch:
-    """Traces of extended slices: marks the frames beyond `boundary` and removes those made from unknown words.
+    """Traces of extended slices without the frames made from unknown words.
 
-    rows: (n,) evidence. boundary: (n,) where the words above the slice begin. Frames that the agent read after the call
-    are Method.LATE. To step to a frame its callee's words are needed, all below the frame's stack pointer.
+    rows: (n,) evidence. boundary: (n,) where the words above the slice begin. To step to a frame its callee's words are
+    needed, all below the frame's stack pointer.
     """
     is_above = has(rows)
     if not is_above.any():
@@ -66,11 +66,8 @@ def settled(traces: TraceBatch, rows: Rows, boundary: NDArray[np.uint64]) -> Tra
     unknown = beyond & is_last & (traces.address == UNKNOWN)
     end = traces.end.copy()
     end[owner[unknown]] = TraceEnd.STACK_TRUNCATED
-    method = traces.method.copy()
-    late = (rows["flags"] & np.uint16(EvidenceFlag.ABOVE_LATE)) != 0
-    method[beyond & late[owner]] = Method.LATE
     kept = ~unknown
     offsets = np.concatenate([[0], np.cumsum(depth - np.bincount(owner[unknown], minlength=len(traces)))])
     return TraceBatch(
-        offsets, traces.address[kept], traces.sp[kept], traces.is_return[kept], method[kept], end
+        offsets, traces.address[kept], traces.sp[kept], traces.is_return[kept], traces.method[kept], end
     )

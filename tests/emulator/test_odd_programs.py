@@ -11,8 +11,8 @@ import pytest
 from tests.emulator.phone.apps import FLAGS
 from tests.emulator.phone.compiler import compiled
 from tests.emulator.phone.machine import Machine
-from tests.emulator.test_late_stacks import COMPILER
 from tests.emulator.test_sessions import run
+from tests.emulator.test_whole_stacks import COMPILER
 from tests.support.workloads import SOURCES
 
 pytestmark = pytest.mark.emulator

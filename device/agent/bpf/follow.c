@@ -114,18 +114,20 @@ struct ml_sideband *ml_bpf_follow_begin(struct ml_bpf_session *session)
 	return ml_sideband_open(-1, ops);
 }
 
-void ml_stack_ends_add(struct ml_stack_ends *ends, const struct ml_evidence *record)
+void ml_stacks_add(struct ml_stacks *stacks, const struct ml_evidence *record)
 {
-	ml_u32 *slot = &ends->known[record->tid % ML_STACK_ENDS_SLOTS];
+	ml_u32 *slot = &stacks->known[record->tid % ML_STACKS_SLOTS];
+	struct ml_maps_line line;
 	char *text;
-	ml_u64 end;
 
 	if (record->flags & ML_EVIDENCE_STACK_WHOLE || *slot == record->tid)
 		return;
 	*slot = record->tid;
 	text = ml_process_maps_read(record->pid, NULL);
-	end = text ? ml_process_maps_end(text, record->stack_address) : 0;
+	if (text && ml_process_maps_find(text, record->stack_address, &line)) {
+		struct ml_bpf_bounds bounds = { line.start, line.end };
+
+		bpf_map_update_elem(stacks->fd, &record->tid, &bounds, BPF_ANY);
+	}
 	free(text);
-	if (end)
-		bpf_map_update_elem(ends->fd, &record->tid, &end, BPF_ANY);
 }

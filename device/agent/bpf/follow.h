@@ -22,5 +22,5 @@ void ml_bpf_follow_report_all(struct ml_bpf_session *session);
 /* Logs if the target continues without its first thread. */
 void ml_bpf_follow_first_thread(struct ml_bpf_session *session);
 
-/* Sets the end of the stack of this record's thread, once per thread, unless the record reaches it. */
-void ml_stack_ends_add(struct ml_stack_ends *ends, const struct ml_evidence *record);
+/* Passes on the mapping of this record's stack, once per thread, unless the record reaches its end. */
+void ml_stacks_add(struct ml_stacks *stacks, const struct ml_evidence *record);

@@ -46,7 +46,7 @@ static int find_maps(struct ml_bpf *bpf)
 	bpf->overflow_fd = bpf_object__find_map_fd_by_name(bpf->object, "overflow");
 	bpf->levels_fd = bpf_object__find_map_fd_by_name(bpf->object, "levels");
 	bpf->processes_fd = bpf_object__find_map_fd_by_name(bpf->object, "processes");
-	bpf->stack_ends_fd = bpf_object__find_map_fd_by_name(bpf->object, "stack_ends");
+	bpf->stacks_fd = bpf_object__find_map_fd_by_name(bpf->object, "stacks");
 	bpf->counters_fd = bpf_object__find_map_fd_by_name(bpf->object, "counters");
 	bpf->n_cpus = libbpf_num_possible_cpus();
 	bpf->keys = ml_libbpf_map(bpf->object, "keys", sizeof(struct ml_bpf_key) * ML_BPF_KEY_SLOTS);
@@ -85,7 +85,7 @@ static int load_object(struct ml_bpf *bpf, const struct ml_config *config)
 			bpf_program__set_expected_attach_type(program, (enum bpf_attach_type)BPF_TRACE_UPROBE_MULTI);
 	}
 	size_maps(bpf->object, config, bpf->is_old);
-	error = ml_bpf_set_options(bpf->object, config);
+	error = ml_bpf_set_options(bpf->object, config, bpf->finds_mappings);
 	if (!error)
 		error = bpf_object__load(bpf->object);
 	if (!error)
@@ -113,12 +113,17 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 
 	*bpf = (struct ml_bpf){ .buckets_shift = ml_bpf_buckets_shift(config->max_live),
 				.is_old = config->perf_event_path,
+				.finds_mappings = !config->perf_event_path,
 				.is_system_wide = config->whole_machine,
 				.sees_mappings = ml_tracefs_sees_mappings() };
 	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
 	bpf->has_multi = !bpf->is_old && !config->without_multi &&
 			 ml_uprobe_multi_works(config->lends_memory && ml_bpf_misses_borrowers(config));
 	error = load_object(bpf, config);
+	if (error && error != EPERM && bpf->finds_mappings) {
+		bpf->finds_mappings = false;
+		error = load_object(bpf, config);
+	}
 	if (config->n_pairs && (bpf->is_old || (error && error != EPERM))) {
 		return ml_bpf_fail("could not load the BPF programs for --pairs, which need Linux 5.15",
 				   error ? error : ENOTSUP);
@@ -135,10 +140,6 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 	}
 	if (error)
 		return ml_bpf_fail("could not load the BPF programs", error);
-	if (bpf->is_old && config->extend_stacks)
-		ml_blocks_log(
-			"--extend-stacks has no effect on this kernel: it needs the BPF ring buffer (Linux 5.8), so stacks end at %u bytes",
-			config->stack_bytes);
 	if (find_maps(bpf))
 		return -1;
 	return open_output(bpf, config, on_record, context);

@@ -22,7 +22,7 @@ struct ml_bpf {
 	struct bpf_object *object;
 	struct ml_links links;
 	bool has_multi;           /* the programs are loaded for multi links only */
-	int levels_fd, overflow_fd, processes_fd, stack_ends_fd, counters_fd, spans_fd;
+	int levels_fd, overflow_fd, processes_fd, stacks_fd, counters_fd, spans_fd;
 	int n_cpus;               /* possible CPUs: rows of counters */
 	struct ml_bpf_key *keys;  /* ML_BPF_KEY_SLOTS, shared with the programs */
 	struct ml_bpf_code *code; /* shared with the programs */
@@ -32,6 +32,7 @@ struct ml_bpf {
 	struct ml_frame_rule *rules; /* ML_FRAME_RULES, shared with the programs; NULL: they do not walk stacks */
 	struct ml_bpf_bucket *levels[ML_BPF_LEVELS]; /* live table, code->n_levels of them */
 	ml_u32 buckets_shift;     /* of level 0 */
+	bool finds_mappings;      /* the programs have bpf_find_vma() (Linux 5.17) and the kernel its BTF */
 	bool sees_mappings;       /* the programs are called at mmap, munmap and exec */
 	ml_u32 n_untaught;        /* records since the last that yielded a rule */
 	ml_u64 recycle_ns;        /* when unused rules may be dropped again */

@@ -115,7 +115,22 @@ ml_u32 ml_bpf_buckets_shift(ml_u64 max_live)
 	return shift;
 }
 
-int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config)
+/* Of a long stack a record takes at most an eighth of the ring. */
+static ml_u32 reach_of(const struct ml_config *config)
+{
+	ml_u64 bytes = config->extend_stacks ? ML_ABOVE_BYTES_MAX : config->stack_bytes;
+
+	return (ml_u32)(bytes <= config->stack_bytes || bytes <= config->ring_bytes / 8 ? bytes : config->stack_bytes);
+}
+
+static ml_u32 walk_of(const struct ml_config *config)
+{
+	ml_u32 bytes = config->stack_bytes ? reach_of(config) : ML_STACK_BYTES_MAX;
+
+	return bytes < ML_BPF_WALK_BYTES ? bytes : ML_BPF_WALK_BYTES;
+}
+
+int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config, bool finds_mappings)
 {
 	struct bpf_map *map = bpf_object__find_map_by_name(object, ML_BPF_OPTIONS_SECTION);
 	struct ml_bpf_options options = { .follow = config->follow || config->whole_machine,
@@ -126,7 +141,9 @@ int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config
 						      config->whole_machine    ? ML_BPF_SHARED_LEFT_OUT :
 										 ML_BPF_NONE_LEFT_OUT,
 					  .every_stack = config->every_stack,
-					  .extend_stacks = config->extend_stacks,
+					  .reach_bytes = reach_of(config),
+					  .walk_bytes = walk_of(config),
+					  .finds_mappings = finds_mappings,
 					  .whole_stacks = config->unwind != ML_UNWIND_CFI,
 					  .events = config->events,
 					  .buckets_shift = ml_bpf_buckets_shift(config->max_live),

@@ -25,7 +25,7 @@ bool ml_bpf_sees_regions(void);
 bool ml_bpf_misses_borrowers(const struct ml_config *config);
 
 /* 0, or a negative errno. Before the object is loaded. */
-int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config);
+int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config, bool finds_mappings);
 
 /* Size of the live table's first level, as a power of two; a small max_live needs a small one. */
 ml_u32 ml_bpf_buckets_shift(ml_u64 max_live);

@@ -78,13 +78,27 @@ static const struct ml_evidence *pack(const struct ml_evidence *record, ml_u64 b
 }
 
 /* Adds a record of `bytes` bytes, at least its head. -1: out of memory, or the record is inconsistent. */
-static int keep_evidence(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u64 bytes)
+static int keep_evidence(struct ml_bpf_session *session, const struct ml_evidence *record, ml_u64 bytes)
 {
 	_Alignas(8) ml_u8 packed[PACKED_BYTES];
 
 	if (record->flags & ML_EVIDENCE_STACK_SPARSE)
 		record = pack(record, bytes, packed);
-	return record ? ml_nursery_add(nursery, record) : -1;
+	else if (record->flags & ML_BPF_EVIDENCE_PAGED)
+		record = ml_long_stacks_pack(&session->long_stacks, session->bpf.code, record);
+	return record ? ml_nursery_add(session->base.nursery, record) : -1;
+}
+
+/* A record with the program's own words, and its stack in one slice. NULL: it is inconsistent. */
+static const struct ml_evidence *as_sent(struct ml_bpf_session *session, const struct ml_evidence *record, size_t *bytes)
+{
+	if (*bytes < sizeof(*record))
+		return NULL;
+	if (record->flags & ML_BPF_EVIDENCE_PAGED)
+		record = ml_long_stacks_join(&session->long_stacks, record, bytes);
+	if (record && record->flags & ML_EVIDENCE_STACK_FAULT)
+		session->base.lost[ML_LOST_STACK_FAULT]++;
+	return record ? ml_trampolines_undo(&session->trampolines, ml_frames_arch(session->frames), record, *bytes) : NULL;
 }
 
 /* The size of a ring record gives its type. */
@@ -97,24 +111,17 @@ static int on_record(void *context, void *data, size_t bytes)
 		on_event(session, data);
 		return 0;
 	}
-	if (bytes == sizeof(struct ml_bpf_above)) {
-		ml_late_stacks_announce(&session->late_stacks, data);
-		return 0;
-	}
 	if (bytes == sizeof(struct ml_bpf_returns)) {
 		ml_trampolines_announce(&session->trampolines, data);
 		return 0;
 	}
-	record = ml_trampolines_undo(&session->trampolines, ml_frames_arch(session->frames), data, bytes);
-	if (bytes >= sizeof(*record) && session->base.config->extend_stacks)
-		record = ml_late_stacks_complete(&session->late_stacks, session->bpf.code, data, record, bytes);
-	if (bytes < sizeof(*record) ||
-	    (!session->base.config->no_evidence && keep_evidence(session->base.nursery, record, bytes))) {
+	record = as_sent(session, data, &bytes);
+	if (!record || (!session->base.config->no_evidence && keep_evidence(session, record, bytes))) {
 		session->base.lost[ML_LOST_NURSERY_FULL]++;
 	} else if (session->base.config->whole_machine && !ml_bpf_follow_report(session, record->pid)) {
 		session->base.lost[ML_LOST_MAPPINGS]++;
 	} else if (!(record->flags & ML_EVIDENCE_STACK_SPARSE)) { /* an exact key has all its rules */
-		ml_stack_ends_add(&session->stack_ends, record);
+		ml_stacks_add(&session->stacks, record);
 		ml_bpf_learn(&session->bpf, session->frames, record);
 	}
 	session->evidence_records++;
@@ -128,11 +135,10 @@ static int open_session(struct ml_bpf_session *session)
 
 	session->base.nursery = ml_nursery_create(config->nursery_bytes, config->older_ns, source);
 	session->frames = ml_frames_create();
-	if (!session->base.nursery || !session->frames ||
-	    (config->extend_stacks && ml_late_stacks_create(&session->late_stacks)) ||
+	if (!session->base.nursery || !session->frames || ml_long_stacks_create(&session->long_stacks) ||
 	    ml_bpf_load(&session->bpf, config, on_record, session) || ml_bpf_begin_levels(&session->bpf))
 		return -1;
-	session->stack_ends.fd = session->bpf.stack_ends_fd;
+	session->stacks.fd = session->bpf.stacks_fd;
 	if (session->base.pid) {
 		ml_bpf_add_process(&session->bpf, (ml_u32)session->base.pid);
 		ml_process_set_add(&session->processes, (ml_u32)session->base.pid);
@@ -314,7 +320,6 @@ static int end(void *context, enum ml_reason reason)
 	if (reason != ML_REASON_TARGET_EXIT)
 		ml_bpf_detach(&session->bpf);
 	write_snapshot(session);
-	ml_late_stacks_log(&session->late_stacks);
 	log_children(session);
 	if (session->bpf.ended.objects)
 		ml_blocks_log(
@@ -355,7 +360,7 @@ int ml_bpf_run(const struct ml_config *config)
 	ml_frames_destroy(session->frames);
 	ml_process_set_destroy(&session->processes);
 	ml_regions_destroy(&session->regions);
-	ml_late_stacks_destroy(&session->late_stacks);
+	ml_long_stacks_destroy(&session->long_stacks);
 	free(session);
 	return exit_code;
 }

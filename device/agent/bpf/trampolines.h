@@ -9,7 +9,7 @@
 #include "bpf/session.h"
 #include "cfi/cfi.h"
 
-#define ML_TRAMPOLINES_BYTES (sizeof(struct ml_evidence) + 64 * 8 + 65536)
+#define ML_TRAMPOLINES_BYTES (sizeof(struct ml_evidence) + 64 * 8 + ML_ABOVE_BYTES_MAX)
 
 #define ML_RETURNS_ANNOUNCED 64 /* their evidence has not come yet; a power of two */
 

@@ -17,7 +17,7 @@ bool ml_sparse_stack_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 	const struct ml_sparse_stack *sparse = sparse_of(record);
 	ml_u64 head = head_bytes(record);
 
-	if (record->n_registers > 64 || record->stack_bytes > ML_STACK_BYTES_MAX || record->stack_bytes % 8 ||
+	if (record->n_registers > 64 || record->stack_bytes > ML_SPARSE_BYTES_MAX || record->stack_bytes % 8 ||
 	    bytes < head + sizeof(*sparse) || sparse->n_words > ML_STACK_BYTES_MAX / 8 ||
 	    bytes < head + ml_sparse_stack_bytes((ml_u32)sparse->n_words))
 		return false;

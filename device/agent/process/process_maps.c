@@ -117,13 +117,6 @@ const char *ml_process_maps_find(const char *text, ml_u64 address, struct ml_map
 	return text;
 }
 
-ml_u64 ml_process_maps_end(const char *text, ml_u64 address)
-{
-	struct ml_maps_line line;
-
-	return ml_process_maps_find(text, address, &line) ? line.end : 0;
-}
-
 static bool have_same_code(const char *one, const char *other)
 {
 	struct ml_maps_line line, other_line;

@@ -43,6 +43,3 @@ const char *ml_process_maps_find(const char *text, ml_u64 address, struct ml_map
 
 /* Whether the line's path contains the name. */
 bool ml_process_maps_has(const struct ml_maps_line *line, const char *name);
-
-/* End of the mapping that holds the address; 0: none. */
-ml_u64 ml_process_maps_end(const char *text, ml_u64 address);

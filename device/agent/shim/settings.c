@@ -53,8 +53,6 @@ void ml_preload_settings_log(const struct ml_config *config)
 	if (config->mmap > 1 && sizeof(long) < 8)
 		ml_blocks_gap(ML_GAP_FUNCTIONS,
 			      "the preload tracer keeps no ledger of mmap on 32-bit systems (use --tracer bpf)");
-	if (config->extend_stacks && sizeof(long) < 8)
-		ml_blocks_log("--extend-stacks has no effect on 32-bit processes: their stacks end with the slice");
 }
 
 enum ml_collector ml_preload_collector(const struct ml_config *config)

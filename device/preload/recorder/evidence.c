@@ -231,39 +231,45 @@ static ml_u32 chain_room(const struct ml_view *view)
 	return view->settings.flags & ML_SETTING_FRAME_CHAIN ? ml_frame_chain_bytes(ML_FRAME_CHAIN_MAX) : 0;
 }
 
-/* For slices that are too short. Only the thread's own stack is sure to stay mapped. */
-static int is_extended(const struct ml_view *view, const struct ml_caller *caller, const struct slice *slice)
+/* For slices that are too short. */
+static int is_extended(const struct ml_view *view, const struct slice *slice)
 {
-	return view->settings.flags & ML_SETTING_EXTEND_STACKS && slice->wanted && slice->from + slice->wanted < slice->end &&
-	       slice->end == caller->readable_end;
+	return view->settings.flags & ML_SETTING_EXTEND_STACKS && slice->wanted && slice->from + slice->wanted < slice->end;
 }
 
 /*
  * Stores the words from `begin` to `end` that point to code or into this range, at most ML_RING_ABOVE_WORDS, and adds
- * them to *hash. The memory must be readable, as a thread's own stack is. Returns the number of bytes, 0 if there are
- * no such words.
+ * them to *hash. Each page is read to where its words go. Returns the number of bytes, 0 if there are no such words.
  */
-static ml_u32 store_words_above(const struct ml_code_map *map, ml_u64 begin, ml_u64 end, struct ml_stack_above *to,
-				ml_u64 *hash)
+static ml_u32 store_words_above(const struct ml_code_map *map, const struct ml_caller *caller, ml_u64 begin, ml_u64 end,
+				struct ml_stack_above *to, ml_u64 *hash)
 {
-	const unsigned long *stack = (const unsigned long *)(unsigned long)begin;
 	ml_u32 *offsets = (ml_u32 *)&to->words[ML_RING_ABOVE_WORDS]; /* moved once their number is known */
-	ml_u32 n = 0, i;
+	ml_u32 n = 0, bytes;
+	ml_u64 at;
 
 	if (end - begin > ML_ABOVE_BYTES_MAX)
 		end = begin + ML_ABOVE_BYTES_MAX;
-	for (i = 0; i < (end - begin) / 8 && n < ML_RING_ABOVE_WORDS; i++) {
-		ml_u64 word = stack[i];
+	for (at = begin; at < end && n + PAGE_BYTES / 8 <= ML_RING_ABOVE_WORDS; at += bytes) {
+		const ml_u64 *page = &to->words[n];
 
-		if (word - begin >= end - begin && !ml_code_map_has(map, word))
-			continue;
-		to->words[n] = word;
-		offsets[n++] = i;
-		*hash = ml_stack_mix(*hash, word + ((ml_u64)i << 44));
+		bytes = PAGE_BYTES - (ml_u32)(at & (PAGE_BYTES - 1));
+		bytes = copy_stack(&to->words[n], at, bytes < end - at ? bytes : (ml_u32)(end - at), caller);
+		if (!bytes)
+			break;
+		for (ml_u32 i = 0; i < bytes / 8; i++) {
+			ml_u64 word = page[i], offset = (at - begin) / 8 + i;
+
+			if (word - begin >= end - begin && !ml_code_map_has(map, word))
+				continue;
+			to->words[n] = word;
+			offsets[n++] = (ml_u32)offset;
+			*hash = ml_stack_mix(*hash, word + (offset << 44));
+		}
 	}
 	if (!n)
 		return 0;
-	to->reach_bytes = 8 * i;
+	to->reach_bytes = (ml_u32)(at - begin);
 	to->n_words = n;
 	ml_copy(ml_stack_above_offsets(to), offsets, n * sizeof(*offsets));
 	if (n % 2)
@@ -272,10 +278,11 @@ static ml_u32 store_words_above(const struct ml_code_map *map, ml_u64 begin, ml_
 }
 
 /* Stored behind everything else; returns the number of bytes. */
-static ml_u32 store_above(const struct ml_view *view, const struct slice *slice, struct ml_ring_evidence *room, void *to)
+static ml_u32 store_above(const struct ml_view *view, const struct ml_caller *caller, const struct slice *slice,
+			  struct ml_ring_evidence *room, void *to)
 {
-	ml_u32 bytes =
-		store_words_above(ml_view_code_map(view), slice->from + slice->wanted, slice->end, to, &room->stack_hash);
+	ml_u32 bytes = store_words_above(ml_view_code_map(view), caller, slice->from + slice->wanted, slice->end, to,
+					 &room->stack_hash);
 
 	if (bytes)
 		room->record.flags |= ML_EVIDENCE_STACK_ABOVE;
@@ -288,7 +295,7 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	struct slice slice = slice_of(view, call->caller);
 	ml_u32 head_bytes = sizeof(struct ml_evidence) + ML_N_REGISTERS * sizeof(ml_u64);
 	ml_u32 stack_bytes = sparse ? ml_sparse_stack_bytes(call->memo->n_offsets) : slice.wanted;
-	int extended = !sparse && is_extended(view, call->caller, &slice);
+	int extended = !sparse && is_extended(view, &slice);
 	struct ml_key *key = &view->keys[call->block->key_index];
 	struct ml_ring_evidence *room =
 		ml_ring_reserve_patiently(view, thread,
@@ -325,7 +332,7 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_STACK_FAULT], 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&key->sent_stack, room->stack_hash, __ATOMIC_RELAXED);
 	if (extended)
-		record->record_bytes += store_above(view, &slice, room, (char *)record + record->record_bytes);
+		record->record_bytes += store_above(view, call->caller, &slice, room, (char *)record + record->record_bytes);
 	/* Before the agent can see the record: if it drops it, its request for another comes later. */
 	set_next_due(thread, key);
 	ml_ring_commit(view, thread, ML_RING_EVIDENCE, (ml_u32)sizeof(room->stack_hash) + record->record_bytes);

@@ -258,12 +258,11 @@ def _when(profile: Profile) -> str:
 def _facts(profile: Profile) -> list[list[str]]:
     target, totals, unwinding = profile.target, profile.totals, profile.unwinding
     sampled = f"one sample per {target.sample_bytes:,} bytes" if target.sample_bytes else "every allocation"
-    late = f", the outer frames of {unwinding.late:,} read late" if unwinding.late else ""
     facts = [
         ["process", f"pid {target.pid}, {target.arch}"],
         ["measured", f"{profile.duration_ns / 1e9:.1f} s until {_when(profile)}"],
         ["tracer", f"{target.tracer}, {sampled}"],
-        ["stacks", f"{unwinding.complete:,} of {unwinding.stacks:,} complete{late}"],
+        ["stacks", f"{unwinding.complete:,} of {unwinding.stacks:,} complete"],
     ]
     if answer := next(answer_lines(profile), ""):
         facts.append(["growth", answer])

@@ -64,5 +64,4 @@ OWN_MODULE = "pass --symbols with the unstripped {}: a folder, or an APK, AAB or
 # The last line of a report.
 NEXT_MORE_LIVE = "again with a higher --max-live"
 NEXT_SYMBOLS = "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
-NEXT_EXTEND = "again with --extend-stacks: stacks are longer than what was captured of them"
 NEXT_COMPARE = "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"

@@ -32,7 +32,6 @@ from memleak_android.host.reports.text.processes import process_lines, process_n
 from memleak_android.host.reports.text.stops import stop_lines
 
 KERNEL_TRACER = "kernel"
-EXTENDING_TRACERS = ("bpf", "preload", "plt", "inline")
 BY_FRAME_POINTER = "fp"  # method of a frame
 
 # Modules below these come with the system, and so do their symbols.
@@ -199,11 +198,10 @@ def _sum_of_kind(profile: Profile, kind: str) -> str:
 def _unwinding_line(profile: Profile) -> str:
     unwinding = profile.unwinding
     line = f"stacks         {unwinding.stacks:,} unwound, {unwinding.complete:,} complete"
-    late = f"; the outer frames of {unwinding.late:,} were read late" if unwinding.late else ""
     if not unwinding.partial:
-        return line + late
+        return line
     ends = ", ".join(f"{name} {count:,}" for name, count in unwinding.ends.items() if name != ROOT and count)
-    return f"{line}, {unwinding.partial:,} partial ({ends}){late}"
+    return f"{line}, {unwinding.partial:,} partial ({ends})"
 
 
 def _agreement_lines(agreement: FpAgreement | None) -> Iterator[tuple[str, str]]:
@@ -275,9 +273,6 @@ def _next_step(profile: Profile, has_nameless: bool) -> str:
         return messages.NEXT_MORE_LIVE
     if has_nameless:
         return messages.NEXT_SYMBOLS
-    truncated = profile.unwinding.ends.get("STACK_TRUNCATED", 0)
-    if truncated and not profile.unwinding.late and profile.target.tracer in EXTENDING_TRACERS:
-        return messages.NEXT_EXTEND
     if any(s.kind == "user" for s in profile.sites):
         return messages.NEXT_COMPARE
     return ""

@@ -194,7 +194,6 @@ def check_bcc(options: SessionOptions) -> None:
         "--follow": options.follow,
         "--mmap": options.mmap,
         "--trace": options.events,
-        "--extend-stacks": options.extend_stacks,
         "--perf-events": options.perf_events,
         "--pairs": options.pairs is not None,
         "--unwind fp": options.unwind != "cfi",

@@ -39,7 +39,6 @@ PRELOAD = ("--tracer", "preload")
         ("--pid 1 -z 5Q", "invalid value for '-z' / '--min-size': '5Q' is not a size (write 4096, 64K or 1MiB); see `memleak-android --help`"),
         ("--pid 1 --fail-on-leak 5,x", "invalid value for '--fail-on-leak': '5,x' is not a limit (write 64K or 64K,100); see `memleak-android --help`"),
         ("--pid 1 --max-lost 2", "invalid value for '--max-lost': '2' is not a share (write 0.1% or 0.001); see `memleak-android --help`"),
-        ("--pid 1 --stack-bytes 1M", "--stack-bytes 1048576: a record carries at most 65528 bytes of stack; see `memleak-android --help`"),
         ("--pid 1 --count 3", "--count without --interval; say how often by --interval T"),
         ("report missing.memleak", "cannot read missing.memleak: No such file or directory; name a .memleak file"),
         ("report x.memleak -- ls", "`report` takes no command; write memleak-android -- CMD to trace one"),

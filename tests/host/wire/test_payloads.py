@@ -92,7 +92,7 @@ CONTRADICTIONS = [
     *((": its frame records", patched(record(16, chain=[1, 2]), -24, 4, count)) for count in (3, 257, 2**32 - 1)),
     (": its frame records", record(16, flags=EvidenceFlag.FRAME_CHAIN)),
     # words beyond their slice, of one longer than any, and of one not in words; more words than there are
-    (": its words", record(24, words={3: 5})), (": its words", record(65536, words={0: 5})),
+    (": its words", record(24, words={3: 5})), (": its words", record((1 << 18) + 8, words={0: 5})),
     (": its words", record(20, words={0: 5})),
     *((": its words", patched(record(24, words={0: 5}), WORDS_AT, 8, n)) for n in (2, 2**61, 2**64 - 1)),
     # words above: beyond their reach, not in words, farther than allowed, behind a slice that ends within a word

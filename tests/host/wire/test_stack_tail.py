@@ -49,24 +49,17 @@ def settled(flags: int, *frames: tuple[int, int], end: TraceEnd) -> TraceBatch:
     return stack_tail.settled(unwound, rows, np.array([116], np.uint64))
 
 
-LATE = EvidenceFlag.STACK_ABOVE | EvidenceFlag.ABOVE_LATE
-BY_CFI, READ_LATE = int(Method.EH_FRAME), int(Method.LATE)
-
-
-@pytest.mark.parametrize(
-    ("flags", "last"),
-    [(LATE, READ_LATE), (EvidenceFlag.STACK_ABOVE, BY_CFI), (EvidenceFlag.AT_RETURN, BY_CFI)],
-)
-def test_frames_read_late_are_marked(flags: EvidenceFlag, last: int) -> None:
+@pytest.mark.parametrize("flags", [EvidenceFlag.STACK_ABOVE, EvidenceFlag.AT_RETURN])
+def test_known_words_change_nothing(flags: EvidenceFlag) -> None:
     found = settled(flags, (0x401000, 100), (0x402000, 116), (0x403000, 132), end=TraceEnd.ROOT)
-    assert found.method.tolist() == [BY_CFI, BY_CFI, last]
+    assert found.address.tolist() == [0x401000, 0x402000, 0x403000]
     assert found.end.tolist() == [TraceEnd.ROOT]
 
 
 def test_a_word_that_is_not_known_ends_the_stack() -> None:
     """No frame is made of it, whatever end the unwinder found."""
-    found = settled(LATE, (0x401000, 100), (0x402000, 132), (UNKNOWN, 148), end=TraceEnd.NO_MAPPING)
+    frames = (0x401000, 100), (0x402000, 132), (UNKNOWN, 148)
+    found = settled(EvidenceFlag.STACK_ABOVE, *frames, end=TraceEnd.NO_MAPPING)
     assert found.address.tolist() == [0x401000, 0x402000]
-    assert found.method.tolist() == [BY_CFI, READ_LATE]
     assert found.offsets.tolist() == [0, 2]
     assert found.end.tolist() == [TraceEnd.STACK_TRUNCATED]

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stacks as real programs have them. MODE [waits]: runs it ROUNDS times, after a line on stdin if it waits. Every block is of take(),
+ * and main or a thread's start is at the end of its stack.
+ */
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define ALONE __attribute__((noipa))
+#define ROUNDS 5
+#define BLOCK_BYTES 1500
+#define FIBERS 6
+#define STACK_BYTES 0x20000
+#define GUARD_BYTES 0x4000
+
+static void *volatile kept;
+
+ALONE static void take(void)
+{
+	void **block = malloc(BLOCK_BYTES);
+
+	*block = kept;
+	kept = block;
+}
+
+/* Frames of which only the innermost bytes are written. */
+ALONE static void spread(size_t bytes, int depth)
+{
+	char *room = alloca(bytes);
+
+	memset(room, 1, 16);
+	if (depth)
+		spread(bytes, depth - 1);
+	else
+		take();
+	__asm__ volatile("" ::"r"(room) : "memory");
+}
+
+ALONE static void deep(int depth)
+{
+	if (depth)
+		deep(depth - 1);
+	else
+		take();
+	__asm__ volatile("");
+}
+
+/* ---- holes: pages of a thread's stack that were never touched ------------------------------------ */
+
+ALONE static void several_holes(void)
+{
+	spread(20000, 2);
+	__asm__ volatile("");
+}
+
+ALONE static void hole_beyond_a_slice(void)
+{
+	spread(150000, 0);
+	__asm__ volatile("");
+}
+
+ALONE static void hole_beyond_a_walk(void)
+{
+	spread(400000, 1);
+	__asm__ volatile("");
+}
+
+ALONE static void another_beyond_a_walk(void)
+{
+	spread(400000, 1);
+	__asm__ volatile("");
+}
+
+static void *in_thread(void *function)
+{
+	((void (*)(void))function)();
+	return NULL;
+}
+
+/* Each on a stack that was mapped just now. */
+static void thread_with(void (*function)(void))
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setstack(&attributes,
+			      mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+			      1 << 20);
+	pthread_create(&thread, &attributes, in_thread, (void *)function);
+	pthread_join(thread, NULL);
+}
+
+static void turn_holes(void)
+{
+	several_holes();
+	hole_beyond_a_slice();
+	hole_beyond_a_walk();
+	another_beyond_a_walk();
+}
+
+static void turn_threads(void)
+{
+	thread_with(several_holes);
+	thread_with(hole_beyond_a_slice);
+}
+
+/* ---- several stacks of one thread ---------------------------------------------------------------- */
+
+static ucontext_t home, fibers[FIBERS];
+
+ALONE static void in_fiber(int number)
+{
+	for (;;) {
+		if (number % 2)
+			spread(30000, 2);
+		else
+			deep(3);
+		swapcontext(&fibers[number], &home);
+	}
+}
+
+/* Neighbours with a guard between them, in no order. */
+static void make_fibers(void)
+{
+	static char *stacks;
+
+	if (stacks)
+		return;
+	stacks = mmap(NULL, FIBERS * (STACK_BYTES + GUARD_BYTES), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0; i < FIBERS; i++) {
+		char *stack = stacks + (size_t)(i * 5 % FIBERS) * (STACK_BYTES + GUARD_BYTES);
+
+		mprotect(stack, STACK_BYTES, PROT_READ | PROT_WRITE);
+		getcontext(&fibers[i]);
+		fibers[i].uc_stack.ss_sp = stack;
+		fibers[i].uc_stack.ss_size = STACK_BYTES;
+		makecontext(&fibers[i], (void (*)(void))in_fiber, 1, i);
+	}
+}
+
+static void turn_fibers(void)
+{
+	make_fibers();
+	for (int i = 0; i < FIBERS; i++) {
+		swapcontext(&home, &fibers[i]);
+		several_holes();
+	}
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+	deep(3);
+}
+
+static void turn_signal(void)
+{
+	stack_t alternate = { .ss_sp = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+			      .ss_size = STACK_BYTES };
+
+	sigaltstack(&alternate, NULL);
+	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = SA_ONSTACK }, NULL);
+	raise(SIGUSR1);
+	several_holes();
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*turn)(void);
+	} modes[] = { { "holes", turn_holes },
+		      { "threads", turn_threads },
+		      { "fibers", turn_fibers },
+		      { "signal", turn_signal } };
+
+	if (argc > 2 && puts("ready") > 0 && !fflush(stdout) && getchar() == EOF)
+		return 1;
+	for (size_t i = 0; argc > 1 && i < sizeof(modes) / sizeof(modes[0]); i++) {
+		if (strcmp(argv[1], modes[i].name))
+			continue;
+		for (int round = 0; round < ROUNDS; round++)
+			modes[i].turn();
+		return 0;
+	}
+	return 2;
+}

@@ -1,0 +1,44 @@
+"""Stacks as real programs have them: pages that were never touched, and several stacks of one thread."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.attaching import attached
+from tests.support.whole_stacks import PROGRAM, STACKS, check
+from tests.support.workloads import TRACERS, built, functions, run
+
+both_ways = pytest.mark.parametrize("mode", STACKS)
+
+
+@both_ways
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_of_a_command(tracer: str, mode: str, tmp_path: Path) -> None:
+    check(run(tracer, tmp_path, "--", built(PROGRAM), mode).report, mode)
+
+
+@both_ways
+@pytest.mark.compares_code
+@pytest.mark.parametrize("tracer", ["plt", "inline"])
+def test_of_a_running_process(tracer: str, mode: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    argv = [built(PROGRAM), mode, "waits"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        with attached(process.pid, report, tracer=tracer) as session:
+            process.communicate(b"\n", timeout=60)
+            session.communicate(timeout=60)
+    assert process.returncode == 0
+    check(json.loads(report.read_text()), mode)
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_a_limit_is_kept(tracer: str, tmp_path: Path) -> None:
+    options = ["--stack-bytes", "16k", "--every-stack"]
+    found = run(tracer, tmp_path, "--", built(PROGRAM), "holes", options=options, codes=(0, 6))
+    cut = [site for site in found.sites() if site["end"] == "STACK_TRUNCATED"]
+    assert {tuple(functions(site)) for site in cut} == {("malloc", "take", "spread")}
