@@ -3,54 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 
 from tests.test_structure import ROOT
 
 WRITER = "unwind/file_writing.py"
 CHANGING = {
-    *(
-        "write_text",
-        "write_bytes",
-        "mkdir",
-        "makedirs",
-        "touch",
-        "rmdir",
-        "unlink",
-        "rmtree",
-        "mknod",
-        "mkfifo",
-    ),
-    *(
-        "rename",
-        "renames",
-        "removedirs",
-        "symlink",
-        "symlink_to",
-        "hardlink_to",
-        "copyfile",
-        "copytree",
-        "chmod",
-    ),
-    *(
-        "mkstemp",
-        "mkdtemp",
-        "NamedTemporaryFile",
-        "SpooledTemporaryFile",
-        "TemporaryDirectory",
-        "TemporaryFile",
-    ),
-    *(
-        "os.link",
-        "os.remove",
-        "os.truncate",
-        "os.chown",
-        "shutil.copy",
-        "shutil.copy2",
-        "shutil.move",
-        "extractall",
-    ),
-}
+    "write_text", "write_bytes", "mkdir", "makedirs", "touch", "rmdir", "unlink", "rmtree", "mknod",
+    "mkfifo", "rename", "renames", "removedirs", "symlink", "symlink_to", "hardlink_to", "copyfile",
+    "copytree", "chmod", "mkstemp", "mkdtemp", "NamedTemporaryFile", "SpooledTemporaryFile",
+    "TemporaryDirectory", "TemporaryFile", "os.link", "os.remove", "os.truncate", "os.chown",
+    "shutil.copy", "shutil.copy2", "shutil.move", "extractall",
+}  # fmt: skip
 FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND", "O_TRUNC")
 # What is opened by a constant name, or is a file of a store (fsspec) that is not this machine's.
 ALLOWED = {
@@ -69,11 +34,20 @@ ALLOWED = {
 }
 
 
-def writes(source: str) -> Iterator[str]:
+@functools.cache
+def calls() -> dict[str, list[ast.Call]]:
+    """All calls of each file of the product, by its name."""
+    paths = sorted([*(ROOT / "host").rglob("*.py"), *(ROOT / "unwind").rglob("*.py")])
+    return {path.relative_to(ROOT).as_posix(): calls_in(path.read_text()) for path in paths}
+
+
+def calls_in(source: str) -> list[ast.Call]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+
+
+def writes(calls: Iterable[ast.Call]) -> Iterator[str]:
     """Calls that open a path for writing, or change what a folder holds."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and is_write(node):
-            yield ast.unparse(node)
+    return (ast.unparse(call) for call in calls if is_write(call))
 
 
 def is_write(call: ast.Call) -> bool:
@@ -98,37 +72,18 @@ def is_write(call: ast.Call) -> bool:
 
 
 def test_one_module_writes_files() -> None:
-    found: dict[str, set[str]] = {}
-    for path in sorted([*(ROOT / "host").rglob("*.py"), *(ROOT / "unwind").rglob("*.py")]):
-        name = path.relative_to(ROOT).as_posix()
-        calls = set(writes(path.read_text())) - ALLOWED.get(name, set())
-        if calls and name != WRITER:
-            found[name] = calls
-    assert not found
-    assert list(writes((ROOT / WRITER).read_text()))
+    found = {name: set(writes(inside)) - ALLOWED.get(name, set()) for name, inside in calls().items()}
+    assert found.pop(WRITER)
+    assert not any(found.values()), found
 
 
 def test_the_search_finds_what_writes() -> None:
-    for line in (
-        "open(path, 'wb')",
-        "path.open('a')",
-        "gzip.open(path, 'xt')",
-        "os.open(path, os.O_WRONLY)",
-        "Path(x).write_text('')",
-        "temporary.replace(path)",
-        "os.replace(a, b)",
-        "shutil.copyfile(a, b)",
-        "tempfile.mkstemp()",
-        "archive.extractall(path)",
-    ):
-        assert list(writes(line)), line
-    for line in (
-        "open(path, 'rb')",
-        "text.replace('a', 'b')",
-        "replace(options, a=1)",
-        "os.open(p, os.O_RDONLY)",
-    ):
-        assert not list(writes(line)), line
+    writing = """open(path, 'wb'); path.open('a'); gzip.open(path, 'xt'); os.open(path, os.O_WRONLY)
+Path(x).write_text(''); temporary.replace(path); os.replace(a, b); shutil.copyfile(a, b); tempfile.mkstemp()
+archive.extractall(path)"""
+    other = "open(path, 'rb'); text.replace('a', 'b'); replace(options, a=1); os.open(p, os.O_RDONLY)"
+    assert len(list(writes(calls_in(writing)))) == 10
+    assert not list(writes(calls_in(other)))
 
 
 READER = "unwind/file_reading.py"
@@ -161,10 +116,10 @@ READ_BY_NAME = {
 NOT_NAMED = ("'/proc/", "os.devnull", "open_regular(", "ocation(path).open()", "location.open()")
 
 
-def reads(source: str) -> Iterator[str]:
+def reads(calls: Iterable[ast.Call]) -> Iterator[str]:
     """Calls that open a path for reading; not those of a constant name in /proc or /dev."""
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call) or is_write(node):
+    for node in calls:
+        if is_write(node):
             continue
         text, name = ast.unparse(node), ast.unparse(node.func)
         mode = ast.unparse(node.args[0]) if node.args else ""
@@ -178,21 +133,19 @@ def reads(source: str) -> Iterator[str]:
 
 def test_one_module_opens_what_others_name() -> None:
     """A FIFO among inputs is waited for, /dev/zero has no end: the reader takes regular files alone."""
-    found: dict[str, set[str]] = {}
-    for path in sorted([*(ROOT / "host").rglob("*.py"), *(ROOT / "unwind").rglob("*.py")]):
-        name = path.relative_to(ROOT).as_posix()
-        calls = set(reads(path.read_text())) - READ_BY_NAME.get(name, set()) - ALLOWED.get(name, set())
-        if calls and name not in (READER, WRITER):
-            found[name] = calls
-    assert not found
-    assert list(reads((ROOT / READER).read_text()))
+    found = {
+        name: set(reads(inside)) - READ_BY_NAME.get(name, set()) - ALLOWED.get(name, set())
+        for name, inside in calls().items()
+        if name != WRITER
+    }
+    assert found.pop(READER)
+    assert not any(found.values()), found
 
 
 def test_one_module_maps_files() -> None:
     """Another user who truncates a mapped file ends the program by SIGBUS: contents() decides what is mapped."""
-    found = set()
-    for path in sorted([*(ROOT / "host").rglob("*.py"), *(ROOT / "unwind").rglob("*.py")]):
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        if any(ast.unparse(call.func) in ("mmap.mmap", "mmap", "np.memmap") for call in calls):
-            found.add(path.relative_to(ROOT).as_posix())
+    mapping = ("mmap.mmap", "mmap", "np.memmap")
+    found = {
+        name for name, inside in calls().items() if any(ast.unparse(one.func) in mapping for one in inside)
+    }
     assert found == {READER, *MAPPED_MEMORY}
