@@ -19,7 +19,8 @@ from tests.emulator.phone.machine import Machine
 from tests.emulator.test_sessions import interrupt, started
 from tests.support.attaching import until
 from tests.support.debian_packages import Unavailable
-from tests.support.workloads import PROGRAM, ROOT
+from tests.support.program_server import start_program
+from tests.support.workloads import ROOT
 
 pytestmark = pytest.mark.emulator
 
@@ -59,9 +60,9 @@ def until_said(machine: Machine, word: str) -> None:
 def snooping(machine: Machine, pid: int, *functions: str) -> Iterator[list[str]]:
     """Counts the program's functions meanwhile; snoop's output once its probes are set, and at the end."""
     names = [word for one in functions for word in ("-f", f"own_allocator:{one}")]
-    argv = [*PROGRAM, "snoop", "-s", machine.serial, "--pid", str(pid), "--statistics", *names]
+    words = ["snoop", "-s", machine.serial, "--pid", pid, "--statistics", *names]
     environment = {**os.environ, **machine.environment}
-    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with start_program(words, environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = []
         while not said or not ("functions probed" in said[-1] or "error" in said[-1]):

@@ -16,9 +16,10 @@ from tests.emulator.phone.apps import ANDROID, APPS, App, abis
 from tests.emulator.phone.boot import booted
 from tests.emulator.phone.compiler import compiled, cross
 from tests.emulator.phone.machine import Machine
-from tests.emulator.test_sessions import PROGRAM, check_clean, run
+from tests.emulator.test_sessions import check_clean, run
 from tests.host.session.test_reachability import kinds_of
 from tests.support.live_terminal import Terminal
+from tests.support.workloads import PROGRAM
 
 pytestmark = pytest.mark.emulator
 

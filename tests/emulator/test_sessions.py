@@ -17,7 +17,8 @@ import pytest
 from tests.emulator.phone import bionic
 from tests.emulator.phone.apps import ARM32, BIONIC_APP, DEMO, abis
 from tests.emulator.phone.machine import Machine
-from tests.support.workloads import PROGRAM, TRACERS
+from tests.support.program_server import start_program
+from tests.support.workloads import TRACERS
 
 pytestmark = pytest.mark.emulator
 
@@ -37,13 +38,9 @@ def run(machine: Machine, *words: str | Path) -> subprocess.CompletedProcess[str
 @contextlib.contextmanager
 def started(machine: Machine, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
     """The program on this machine; it does not outlive the block."""
-    with subprocess.Popen(
-        [*PROGRAM, "--serial", machine.serial, *map(str, words)],
-        env={**os.environ, **machine.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, **machine.environment}
+    with start_program(["--serial", machine.serial, *words], environment, **streams) as process:
         try:
             yield process
         finally:

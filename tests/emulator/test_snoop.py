@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.phone.machine import Machine
-from tests.support.workloads import PROGRAM
+from tests.support.program_server import start_program
 
 pytestmark = pytest.mark.emulator
 
@@ -25,11 +25,10 @@ def test_an_apps_functions_are_counted_with_their_stacks(machine: Machine, tmp_p
     machine.shell(start)
     time.sleep(2)  # its first run
     events = tmp_path / "calls.jsonl"
-    argv = [*PROGRAM, "snoop", "-s", machine.serial, "--package", APP, "-f", "libleaky.so:demo::run_all",
-            "--stacks", "--json", str(events)]  # fmt: skip
-    with subprocess.Popen(
-        argv, env={**os.environ, **machine.environment}, stderr=subprocess.PIPE, text=True
-    ) as snoop:
+    words = ["snoop", "-s", machine.serial, "--package", APP, "-f", "libleaky.so:demo::run_all",
+            "--stacks", "--json", events]  # fmt: skip
+    environment = {**os.environ, **machine.environment}
+    with start_program(words, environment, stderr=subprocess.PIPE, text=True) as snoop:
         assert snoop.stderr is not None
         assert "1 of 1 functions probed" in (said := snoop.stderr.readline()), said
         for _ in range(RUNS):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.attaching import descendant, until
+from tests.support.program_server import start_program
 from tests.support.workloads import PROGRAM, both_tracers, build, built, functions, need, run
 
 ABORTED, TARGET, INCOMPLETE = 130, 4, 6
@@ -58,10 +59,8 @@ def test_interrupt_before_anything_is_measured(tmp_path: Path) -> None:
     """A static program never loads the shim: Ctrl-C ends the session as aborted, and the reason is said."""
     need("preload")
     program = build("waits", tmp_path, "-static", output="waits")
-    argv: list[str | Path] = [*PROGRAM, "--tracer", "preload", "--", program, "7"]
-    with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with start_program(["--tracer", "preload", "--", program, "7"], **streams) as process:
         until(lambda: descendant_runs(process.pid, "waits"))
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 from tests.support.attaching import agents_of, descendant, interrupt, until_ended
 from tests.support.builders.growing_recording import wait_for_snapshot
-from tests.support.workloads import PROGRAM, both_tracers, build, functions, need
+from tests.support.program_server import run_program, start_program
+from tests.support.workloads import both_tracers, build, functions, need
 
 LEAKS = 5
 CHAIN = ["inner", "middle", "outer", "main"]
@@ -27,9 +27,7 @@ def recording_session(tracer: str, folder: Path) -> Iterator[tuple[subprocess.Po
     need(tracer)
     program = build("leaks_when_told", folder, output="program")
     words = ["record", "-o", folder / "a.memleak", "--tracer", tracer, "--", program]
-    session = subprocess.Popen(
-        [*PROGRAM, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    session = start_program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert session.stdin is not None and session.stdout is not None
         assert session.stdout.readline() == b"ready\n"
@@ -52,8 +50,7 @@ def check_cuts(folder: Path) -> None:
 
 
 def reported(folder: Path) -> dict[str, Any]:
-    argv = [sys.executable, "-m", "memleak_android.host", "report", "--format", "json", "a.memleak"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = run_program(["report", "--format", "json", "a.memleak"], folder)
     assert done.returncode == 6, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     return report

@@ -20,7 +20,8 @@ import pytest
 
 from memleak_android.host.machine.binaries import find_binary
 from tests.support.attaching import agents_of, descendant
-from tests.support.workloads import PROGRAM, Run, both_tracers, build, built, functions, need, plugin, run
+from tests.support.program_server import start_program
+from tests.support.workloads import Run, both_tracers, build, built, functions, need, plugin, run
 
 INCOMPLETE = 6
 DELAY_US = 600_000
@@ -110,7 +111,7 @@ def test_agent_that_is_stopped_again_and_again(tracer: str, tmp_path: Path) -> N
     need(tracer)
     program, report = build("many_processes", tmp_path), tmp_path / "report.json"
     words = ["--tracer", tracer, "--json", report, "--follow", "--", program, 30]
-    with subprocess.Popen([*PROGRAM, *map(str, words)], stdout=subprocess.DEVNULL) as session:
+    with start_program(words, stdout=subprocess.DEVNULL) as session:
         agent = agent_of(session)
         while session.poll() is None:
             for number, pause_s in ((signal.SIGSTOP, 0.01), (signal.SIGCONT, 0.001)):

@@ -20,7 +20,8 @@ from tests.support.attaching import (
     until_unchanged,
     waiting,
 )
-from tests.support.workloads import PROGRAM, both_tracers, build, built, functions, need, run
+from tests.support.program_server import run_program
+from tests.support.workloads import both_tracers, build, built, functions, need, run
 
 pytestmark = pytest.mark.compares_code
 
@@ -33,10 +34,7 @@ LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
 
 def outcome(*words: str | Path | int, before: tuple[str, ...] | list[str] = ()) -> tuple[int, str, str]:
     """Exit code, the error line ("" = none), and all of stderr, of our program run behind `before`."""
-    argv = [*before, *PROGRAM, *map(str, words)]
-    done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_program(list(map(str, words)), timeout_s=60, before=before)
     lines = [line for line in done.stderr.splitlines() if line.startswith("memleak-android: error: ")]
     assert len(lines) <= 1 and "Traceback" not in done.stderr, done.stderr
     return done.returncode, "".join(lines), done.stderr

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.workloads import PROGRAM, Run, both_tracers, built, functions, need, run
+from tests.support.program_server import run_program, start_program
+from tests.support.workloads import Run, both_tracers, built, functions, need, run
 
 REQUESTS = 7  # of each run
 
@@ -53,10 +54,10 @@ def test_failing_scenario_is_incomplete(tmp_path: Path) -> None:
 
 def marked(session: subprocess.Popen[str], environment: dict[str, str]) -> str:
     """`mark page`, tried until the session has its socket; what it says."""
-    words = [*PROGRAM, "mark", "page", "--session", str(session.pid)]
+    words = ["mark", "page", "--session", str(session.pid)]
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and session.poll() is None:
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=90, check=False)
+        done = run_program(words, env=environment, timeout_s=90)
         if not done.returncode:
             return done.stdout.strip()
         time.sleep(0.1)
@@ -74,7 +75,7 @@ def test_growth_from_mark_to_mark(tracer: str, tmp_path: Path) -> None:
     command = (built("serves_requests"), "in", "out")
     words = ["--tracer", tracer, "--json", "report.json", "-o", "kept", "--", *command]
     requests, answers = (os.open(tmp_path / name, os.O_RDWR) for name in ("in", "out"))
-    with subprocess.Popen([*PROGRAM, *words], cwd=tmp_path, env=environment, text=True) as session:
+    with start_program(words, environment, cwd=tmp_path, text=True) as session:
         try:
             said = [marked(session, environment)]
             for run_ in range(6):
@@ -87,8 +88,8 @@ def test_growth_from_mark_to_mark(tracer: str, tmp_path: Path) -> None:
         finally:
             os.write(requests, b"q")
     assert said == [f"page {n}" for n in range(1, 8)]
-    again = [*PROGRAM, "report", tmp_path / "kept" / "recording.memleak", "--format", "json"]
-    read = subprocess.run(again, env=environment, check=True, capture_output=True)
+    again = ["report", tmp_path / "kept" / "recording.memleak", "--format", "json"]
+    read = run_program(again, env=environment)
     for report in (json.loads((tmp_path / "report.json").read_text()), json.loads(read.stdout)):
         growth = {functions(site)[1]: site for site in report["sites"]}
         leak, cache = growth["leak_per_request"], growth["cache_with_bound"]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.workloads import PROGRAM, both_tracers, built, functions, need, run
+from tests.support.program_server import start_program
+from tests.support.workloads import both_tracers, built, functions, need, run
 
 
 @pytest.mark.proof
@@ -29,8 +30,8 @@ def test_two_hundred_thousand_a_second(tracer: str, tmp_path: Path) -> None:
     need(tracer)
     seconds, report = 60, tmp_path / "report.json"
     command: list[str | Path] = [built("steady_load"), str(seconds)]
-    argv = [*PROGRAM, "--tracer", tracer, "--json", report, "--", *command]
-    process = subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = ["--tracer", tracer, "--json", report, "--", *command]
+    process = start_program(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         early = late = 0
         for second in range(50):

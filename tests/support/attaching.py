@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.workloads import PROGRAM, need
+from tests.support.program_server import start_program
+from tests.support.workloads import need
 
 BREAKPOINT = 0xCC  # int3
 
@@ -58,9 +59,7 @@ def attached(
     """`--tracer TRACER --pid PID --json REPORT`, from when its probes are set; killed in the end."""
     need(tracer)
     words = ["--tracer", tracer, "--pid", pid, "--interval", "100ms", "--json", report, *options]
-    process = subprocess.Popen(
-        [*PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
-    )
+    process = start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
     try:
         assert process.stdout is not None and process.stderr is not None
         first = process.stdout.readline()  # the first interval print: the agent runs

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.program_server import run_program
+from tests.support.program_server import run_program, start_program
 
 FAKE_AGENT = Path(__file__).parent / "fakes" / "agent.py"
 
@@ -42,12 +42,9 @@ class CommandLine:
         self, *words: object, scenario: dict[str, Any] | None = None, **how: Any
     ) -> subprocess.Popen[str]:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
-        return subprocess.Popen(
-            [sys.executable, "-m", "memleak_android.host", *_by_frame_pointers(words)],
-            cwd=self.folder,
-            env=self.environment(scenario or {}),
-            text=True,
-            **streams,
+        environment = self.environment(scenario or {})
+        return start_program(
+            _by_frame_pointers(words), cwd=self.folder, env=environment, text=True, **streams
         )
 
     def run(self, *words: object, scenario: dict[str, Any] | None = None) -> Finished:

@@ -5,19 +5,23 @@ A run is a fork of that process, with streams, folder and environment of its own
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 # Read by the dynamic linker or by Python before our program: only a program that is really started heeds them.
 _OF_A_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_")
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_libc = ctypes.CDLL(None)
 
 
 def run_program(
@@ -25,33 +29,72 @@ def run_program(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout_s: float = 280,
+    **how: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """`memleak-android WORDS`, its input /dev/null."""
-    argv = list(map(str, words))
+    """start_program() with /dev/null as input, to its end. Output of processes that it leaves behind is not waited for."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+        with start_program(words, env, cwd=cwd, **streams, **how) as process:
+            try:
+                code = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (out, err)]
+    return subprocess.CompletedProcess(list(map(str, words)), code, *texts)
+
+
+def start_program(
+    words: Sequence[object],
+    env: Mapping[str, str] | None = None,
+    before: Sequence[str | Path] = (),
+    module: str = "",
+    **how: Any,
+) -> subprocess.Popen[Any]:
+    """`BEFORE memleak-android WORDS`.
+
+    module: the server imports it, once; its prepare() is called before the program runs.
+    how: streams, cwd, text, start_new_session, as subprocess.Popen has them.
+    """
     given = dict(os.environ if env is None else env)
     names = (name for name in {*given, *os.environ} if name.startswith(_OF_A_START))
-    if any(given.get(name) != os.environ.get(name) for name in names):
-        program = [sys.executable, "-m", "memleak_android.host", *argv]
-        streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-        return subprocess.run(program, cwd=cwd, env=given, timeout=timeout_s, check=False, **streams)  # type: ignore[call-overload,no-any-return]
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        request = json.dumps(
-            {"argv": argv, "cwd": os.fspath(cwd or Path.cwd()), "environment": given}
-        ).encode()
-        server = _server(os.getpid())
+    is_read_anew = any(given.get(name) != os.environ.get(name) for name in names)
+    argv = [*before, sys.executable, "-m", "memleak_android.host", *map(str, words)]
+    if is_read_anew or before:
+        return subprocess.Popen(argv, env=given, **how)
+    return _Forked(argv, executable=module, env=given, **how)
+
+
+class _Forked(subprocess.Popen[Any]):
+    """A child of this process, as that of any Popen, but for who has made it."""
+
+    def _execute_child(
+        self, args: Sequence[str], executable: str, preexec_fn: None, close_fds: bool, pass_fds: Sequence[int],
+        cwd: Path | None, env: Mapping[str, str], startupinfo: None, creationflags: int, shell: bool,
+        p2cread: int, p2cwrite: int, c2pread: int, c2pwrite: int, errread: int, errwrite: int,
+        restore_signals: bool, gid: None, gids: None, uid: None, umask: int, start_new_session: bool, *_: Any,
+    ) -> None:  # fmt: skip
+        folder = os.fspath(cwd or Path.cwd())
+        request = {"argv": args[3:], "cwd": folder, "environment": env, "leads": start_new_session}
+        request["module"] = executable
+        given = (p2cread, c2pwrite, errwrite)
+        streams = [number if end == -1 else end for number, end in enumerate(given)]
+        self.pid = _fork(json.dumps(request).encode(), streams)
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
+
+
+def _fork(request: bytes, streams: Sequence[int]) -> int:
+    """The process that runs it. Its parent ends at once, and this process gets the orphan: prctl(2)."""
+    server = _server(os.getpid())
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
         server.sendall(len(request).to_bytes(4, "little"))
-        socket.send_fds(server, [request[:1]], [out.fileno(), err.fileno()])
+        socket.send_fds(server, [request[:1]], streams)
         server.sendall(request[1:])
-        pid = int(_line(server))
-        server.settimeout(timeout_s)
-        try:
-            code = int(_line(server))
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            _server.cache_clear()
-            raise subprocess.TimeoutExpired(argv, timeout_s) from None
-        texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (out, err)]
-    return subprocess.CompletedProcess(argv, code, *texts)
+        return int(_line(server))
+    finally:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @functools.cache
@@ -82,30 +125,42 @@ def _serve(connection: socket.socket) -> None:
 
     while head := connection.recv(4, socket.MSG_WAITALL):
         rest = int.from_bytes(head, "little")
-        request, streams, *_ = socket.recv_fds(connection, 1, 2)
-        request += connection.recv(rest - 1, socket.MSG_WAITALL)
-        pid = os.fork()
-        if not pid:
-            connection.close()
-            _become(json.loads(request), streams)
+        request, streams, *_ = socket.recv_fds(connection, 1, 3)
+        request = json.loads(request + connection.recv(rest - 1, socket.MSG_WAITALL))
+        module = importlib.import_module(request["module"]) if request["module"] else None
+        reader, writer = os.pipe()
+        parent = os.fork()
+        if not parent:
+            pid = os.fork()
+            if pid:
+                os.write(writer, b"%d\n" % pid)
+                os._exit(0)
+            for descriptor in (reader, writer, connection.detach()):
+                os.close(descriptor)
+            _become(request, streams)
+            if module:
+                module.prepare()
             main()  # ends in SystemExit
             return
-        for stream in streams:
-            os.close(stream)
-        connection.sendall(b"%d\n" % pid)
-        _, status = os.waitpid(pid, 0)
-        connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+        os.waitpid(parent, 0)
+        connection.sendall(os.read(reader, 100))
+        for descriptor in (reader, writer, *streams):
+            os.close(descriptor)
 
 
-def _become(request: dict[str, object], streams: Sequence[int]) -> None:
-    for number, stream in zip((1, 2), streams, strict=True):
+def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
+    if request["leads"]:
+        os.setsid()
+    for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - for good
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     tempfile.tempdir = None  # of another environment
     os.environ.clear()
-    os.environ.update(request["environment"])  # type: ignore[call-overload]
-    os.chdir(str(request["cwd"]))
-    sys.argv = ["memleak-android", *request["argv"]]  # type: ignore[misc]
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    sys.argv = ["memleak-android", *request["argv"]]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.attached_session import contents_of, layout_of, started, workload
 from tests.support.injection import compiled, inject, last_words, library, running
-from tests.support.workloads import PROGRAM, without_calls
+from tests.support.program_server import run_program
+from tests.support.workloads import without_calls
 
 pytestmark = pytest.mark.compares_code
 
@@ -31,10 +32,9 @@ both_hooks = pytest.mark.parametrize("hook", ["plt", "inline"])
 def refusal(pid: int, hook: str, *words: str, before: Sequence[str | Path] = (), code: int = TARGET) -> str:
     """The one line that our program says; the process is afterwards as it was: code, slots, layout, tracer."""
     state = layout_of(pid), contents_of(pid)
-    argv = [*before, *PROGRAM, "--tracer", hook, "--pid", str(pid), "--duration", "20s", *words]
+    argv = ["--tracer", hook, "--pid", str(pid), "--duration", "20s", *words]
     environment = {**os.environ, "XDG_CACHE_HOME": "/dev/null/no-folder"}
-    how = {"stdin": subprocess.DEVNULL, "timeout": 60, "env": environment}
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, **how)
+    done = run_program(argv, env=environment, timeout_s=60, before=before)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     (line,) = done.stderr.splitlines()
     assert (layout_of(pid), contents_of(pid)) == state
@@ -113,8 +113,7 @@ def test_another_debugger(debugger: str, hook: str) -> None:
         while "TracerPid:\t0\n" in (status := Path(f"/proc/{process.pid}/status").read_text()):
             time.sleep(0.02)
         tracer = status.split("TracerPid:\t")[1].split("\n")[0]
-        argv = [*PROGRAM, "--tracer", hook, "--pid", str(process.pid)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        done = run_program(["--tracer", hook, "--pid", str(process.pid)])
         line = f"process {process.pid} is traced by process {tracer}, a debugger maybe; end that first"
         assert (done.returncode, done.stderr) == (TARGET, f"memleak-android: error: {line}\n")
         other.kill()
@@ -183,8 +182,8 @@ def test_a_child_of_vfork_that_runs_in_the_same_code(tmp_path: Path) -> None:
     """Its parent's thread cannot be stopped, and it would not be: no code is changed under it."""
     with running("vfork of a thread", "1") as (process, _):
         state = layout_of(process.pid), contents_of(process.pid)
-        argv = [*PROGRAM, "--tracer", "inline", "--pid", str(process.pid), "--json", "a.json"]
-        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        words = ["--tracer", "inline", "--pid", str(process.pid), "--json", "a.json"]
+        done = run_program(words, tmp_path)
         assert done.returncode == INCOMPLETE, done.stderr
         note = json.loads((tmp_path / "a.json").read_text())["notes"][0]
         children = Path(f"/proc/{process.pid}/task").glob("*/children")

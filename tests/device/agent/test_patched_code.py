@@ -21,8 +21,9 @@ from memleak_android.host.wire.blocks import BlockKind, Lost
 from memleak_android.host.wire.payloads import decode_gap, decode_status
 from tests.support.attached_session import address_of, leak, started, workload, write_code
 from tests.support.inline_session import attach_inline
+from tests.support.program_server import run_program
 from tests.support.snoop_runs import snoop
-from tests.support.workloads import PROGRAM, need
+from tests.support.workloads import need
 
 # a session of every process, in the next worker, must not meet what is hooked here
 pytestmark = [pytest.mark.bpf, pytest.mark.compares_code]
@@ -53,8 +54,7 @@ def process(libc: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def measured(*words: object) -> subprocess.CompletedProcess[str]:
     need("bpf")
-    argv = [*map(str, PROGRAM), "--tracer", "bpf", "--duration", "1s", *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    return run_program(["--tracer", "bpf", "--duration", "1s", *map(str, words)])
 
 
 def code_of(pid: int) -> bytes:

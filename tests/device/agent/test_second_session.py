@@ -13,7 +13,7 @@ import pytest
 from tests.device.agent.test_attach_refusals import refusal
 from tests.support.attached_session import leak, loaded, workload
 from tests.support.attaching import attached, descendant
-from tests.support.workloads import PROGRAM
+from tests.support.program_server import start_program
 
 pytestmark = pytest.mark.compares_code
 
@@ -29,8 +29,8 @@ def measured(first: str, report: Path) -> Iterator[tuple[subprocess.Popen[bytes]
             process.communicate(b"q")
             assert session.wait(60) == 0
         return
-    words = [*PROGRAM, "-q", "--tracer", "preload", "--json", str(report), "--", workload(), "load", "0"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as session:
+    words = ["-q", "--tracer", "preload", "--json", report, "--", workload(), "load", "0"]
+    with start_program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as session:
         assert session.stdout is not None and session.stdout.readline() == b"ready\n"
         yield session, descendant(session.pid, workload().name[:15])
         session.communicate(b"q", timeout=60)

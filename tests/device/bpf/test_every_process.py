@@ -14,10 +14,10 @@ import pytest
 
 from tests.support.attached_session import order
 from tests.support.containers import in_container, make_root, need_namespaces
-from tests.support.program_server import run_program
-from tests.support.workloads import PROGRAM, built, need
+from tests.support.program_server import run_program, start_program
+from tests.support.workloads import built, need
 
-pytestmark = [pytest.mark.bpf, pytest.mark.changes_all_code]
+pytestmark = pytest.mark.bpf
 
 COUNT, SIZE = 200, 1000
 Between = Callable[[], None]
@@ -48,8 +48,8 @@ def session(folder: Path, between: Between) -> dict[str, Any]:
     if os.geteuid() != 0:
         pytest.skip("every process can be measured by root only")
     report = folder / "report.json"
-    argv = [*PROGRAM, "--all", "-T", "1", "--json", str(report), "-o", str(folder / "out")]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracer:
+    words = ["--all", "-T", "1", "--json", report, "-o", folder / "out"]
+    with start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracer:
         try:
             assert tracer.stderr is not None
             said = [""]
@@ -97,6 +97,7 @@ def named(report: dict[str, Any], pid: int, count: int) -> int:
     return objects
 
 
+@pytest.mark.changes_all_code
 def test_running_processes_are_reported_ended_ones_are_not_and_static_ones_are_named(tmp_path: Path) -> None:
     static = built("holds_on_word", "-static", "-s")  # without an allocator that can be probed
     with holder(argv_of()) as first, holder(argv_of(2 * COUNT)) as second, contextlib.ExitStack() as later:
@@ -143,6 +144,7 @@ def report_of(recording: str, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.changes_all_code
 @pytest.mark.proof
 def test_the_tables_take_more_processes_than_they_hold_at_once(tmp_path: Path) -> None:
     """Entries of ended processes are freed: 100,000 keys and blocks pass, and none of them stays."""
@@ -160,6 +162,7 @@ def test_the_tables_take_more_processes_than_they_hold_at_once(tmp_path: Path) -
     assert any("still held by programs when these ended" in note for note in report["notes"])
 
 
+@pytest.mark.changes_all_code
 @pytest.mark.proof
 def test_a_container_with_a_c_library_of_its_own(tmp_path: Path) -> None:
     need_namespaces()

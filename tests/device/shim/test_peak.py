@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.workloads import PROGRAM, PROGRAMS, both_tracers, built, functions, need, run
+from tests.support.program_server import start_program
+from tests.support.workloads import PROGRAMS, both_tracers, built, functions, need, run
 
 BLOCKS, KEPT, SPIKE = 500, 1009, 5003
 
@@ -27,8 +28,7 @@ def warm_peak(tracer: str, folder: Path, threads: int) -> dict[str, Any]:
     need(tracer)
     report, go = folder / "report.json", folder / "go"
     words = ["--tracer", tracer, "--interval", "100ms", "--json", report, "--", program(), threads, go]
-    argv = [*PROGRAM, *map(str, words)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as session:
+    with start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as session:
         assert session.stdout is not None
         for awaited in ("warm", "allocations:", "allocations:"):
             assert any(line.strip().endswith(awaited) for line in iter(session.stdout.readline, ""))

@@ -14,8 +14,8 @@ import pytest
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.attaching import until
 from tests.support.fakes.adbd import FakeDevice
-from tests.support.program_server import run_program
-from tests.support.workloads import PROGRAM, need
+from tests.support.program_server import run_program, start_program
+from tests.support.workloads import need
 
 pytestmark = pytest.mark.usefixtures("adb_server")
 
@@ -26,9 +26,12 @@ def measured(
     device: FakeDevice, folder: Path, *words: str, stdin: bytes = b"", options: tuple[str, ...] = ()
 ) -> tuple[subprocess.CompletedProcess[bytes], dict[str, Any]]:
     report = folder / "report.json"
-    argv = [*PROGRAM, "-s", device.serial, *options, "--json", str(report), "--", *words]
+    argv = ["-s", device.serial, *options, "--json", report, "--", *words]
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
-    done = subprocess.run(argv, input=stdin, capture_output=True, timeout=60, env=environment, check=False)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with start_program(argv, environment, **streams) as process:
+        out, err = process.communicate(stdin, timeout=60)
+    done = subprocess.CompletedProcess(argv, process.returncode, out, err)
     return done, json.loads(report.read_bytes()) if report.exists() else {}
 
 
@@ -116,7 +119,7 @@ def test_a_recording_that_was_cut_finds_its_modules(shell: FakeDevice, tmp_path:
     shutil.copy(str(shutil.which("sleep")), program)
     words = ["-s", shell.serial, "-o", str(recording), "--", str(program), "20"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    with subprocess.Popen([*PROGRAM, "record", *words], env=environment, stderr=subprocess.PIPE) as process:
+    with start_program(["record", *words], env=environment, stderr=subprocess.PIPE) as process:
         assert until(lambda: recording.exists() and b'"build_id"' in recording.read_bytes())
         process.kill()
     program.unlink()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.attaching import until
-from tests.support.workloads import PROGRAM, both_tracers, built, need, run
+from tests.support.program_server import start_program
+from tests.support.workloads import both_tracers, built, need, run
 
 ENDS = {
     "returns": "exited with status 7",
@@ -80,9 +81,9 @@ def _started(
 ) -> tuple[subprocess.Popen[str], int, int]:
     """The measurement, its agent, and the command once it runs."""
     need(tracer)
-    argv = [*PROGRAM, "--tracer", tracer, "--reachability", *options, "--", *map(str, command)]
+    words = ["--tracer", tracer, "--reachability", *options, "--", *command]
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = subprocess.Popen(argv, cwd=folder, text=True, start_new_session=True, **streams)
+    process = start_program(words, cwd=folder, text=True, start_new_session=True, **streams)
     while process.poll() is None:
         names = _running(process.pid)
         if Path(command[0]).name in names:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.fakes.adbd import FakeDevice
+from tests.support.program_server import start_program
 from tests.support.snoop_runs import snooped_program
-from tests.support.workloads import PROGRAM, need
+from tests.support.workloads import need
 
 pytestmark = [pytest.mark.usefixtures("adb_server"), pytest.mark.proof]
 
@@ -24,10 +25,10 @@ def _bpf() -> None:
 def test_calls_of_a_process_on_a_device(device: FakeDevice, tmp_path: Path) -> None:
     program = snooped_program("waits.c")
     with subprocess.Popen([program], stdin=subprocess.PIPE) as target:
-        argv = [*PROGRAM, "snoop", "-s", device.serial, "--pid", str(target.pid), "-f", "called", "-f", "nothing",
+        words = ["snoop", "-s", device.serial, "--pid", str(target.pid), "-f", "called", "-f", "nothing",
                 "--arguments", "str,int->int", "--json", str(tmp_path / "calls.jsonl")]  # fmt: skip
         environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as snoop:
+        with start_program(words, env=environment, stderr=subprocess.PIPE, text=True) as snoop:
             assert snoop.stderr is not None and target.stdin is not None
             said = [next(iter(snoop.stderr.readline, ""))]
             while "functions probed after" not in said[-1]:

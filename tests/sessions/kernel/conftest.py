@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.workloads import PROGRAM, built, need
+from tests.support.program_server import start_program
+from tests.support.workloads import built, need
 
 WORKLOADS = Path(__file__).parent / "programs"
 Measure = Callable[..., dict[str, Any]]
@@ -36,10 +37,8 @@ def measured(held: Path, tmp_path: Path) -> Measure:
             target = [] if whole else ["--pid", str(program.pid)]
             # An interval print says that the session runs: then the program may begin.
             how = ("--interval", "1s", "--json", str(report_file))
-            tracer = [*PROGRAM, *(words or ("--kernel",)), *target, *how]
-            with subprocess.Popen(
-                tracer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            ) as session:
+            tracer = [*(words or ("--kernel",)), *target, *how]
+            with start_program(tracer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as session:
                 try:
                     _wait_for_output(session)
                     _say(program)

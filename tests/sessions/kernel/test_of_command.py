@@ -17,8 +17,7 @@ import pytest
 
 from tests.sessions.kernel.conftest import need_kernel
 from tests.sessions.kernel.test_memory import PERCPU_BYTES, PIPE_BYTES, kernel_part, names, of_caller
-from tests.support.program_server import run_program
-from tests.support.workloads import PROGRAM
+from tests.support.program_server import run_program, start_program
 
 pytestmark = pytest.mark.bpf
 
@@ -55,8 +54,8 @@ def outlived(held: Path, tmp_path: Path) -> Iterator[Callable[..., Outlived]]:
         def run(*words: str, before: str = ":") -> Outlived:
             command = ["sh", "-c", f"{before}; exec {own}"]
             session = sessions.enter_context(
-                subprocess.Popen(
-                    [*PROGRAM, "--kernel", *words, "--json", str(report_file), "--", *command],
+                start_program(
+                    ["--kernel", *words, "--json", report_file, "--", *command],
                     stdin=subprocess.PIPE,  # its end is the daemon's
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -146,9 +145,10 @@ def test_percpu_memory_of_a_command(held: Path, tmp_path: Path) -> None:
     """Of maps that it makes, and that end with it."""
     need_kernel()
     report_file = tmp_path / "report.json"
-    argv = [*PROGRAM, "--percpu", "--json", str(report_file), "--", str(held), "percpu", "100"]
-    done = subprocess.run(argv, input="\n\n", capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    words = ["--percpu", "--json", report_file, "--", held, "percpu", "100"]
+    with start_program(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as session:
+        _, errors = session.communicate("\n\n", timeout=120)
+    assert session.returncode == 0, errors
     report = json.loads(report_file.read_text())
     values = 100 * PERCPU_BYTES * int(os.sysconf("SC_NPROCESSORS_CONF"))
     assert report["totals"]["alloc_space"] >= values

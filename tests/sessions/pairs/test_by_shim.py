@@ -10,7 +10,7 @@ import pytest
 
 from tests.sessions.pairs.conftest import POOL, TRACERS, WORKLOADS, in_library, traced
 from tests.sessions.pairs.kept import check_kept
-from tests.support.workloads import PROGRAM
+from tests.support.program_server import start_program
 
 SECONDS = 120
 
@@ -34,9 +34,8 @@ def test_a_running_process(pool_in_library: Path, tmp_path: Path) -> None:
     with subprocess.Popen([pool_in_library, gate]) as program:
         sets = ("--pairs", "fd", "--pairs", "pthread", "--pairs", POOL, "--json", str(report))
         how = ("-q", "--tracer", "plt", "--interval", "1s", "--pid", str(program.pid))
-        with subprocess.Popen(
-            [*PROGRAM, *how, *sets], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as session:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with start_program([*how, *sets], **streams) as session:
             assert session.stdout is not None and session.stderr is not None
             assert session.stdout.readline(), session.stderr.read()  # the slots are set
             gate.touch()

@@ -18,7 +18,8 @@ from tests.sessions.pairs.kept import check_kept, held
 from tests.support.attached_session import contents_of, layout_of, order, started
 from tests.support.gcc import gcc
 from tests.support.inline_session import PROBED, PROBED_S
-from tests.support.workloads import PROGRAM, ROOT, need
+from tests.support.program_server import start_program
+from tests.support.workloads import ROOT, need
 
 pytestmark = pytest.mark.compares_code
 
@@ -46,11 +47,11 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("hidden"), "g++", WORKLOADS / "patched.cc")
 
 
-def started_once_unprobed(argv: Sequence[str]) -> subprocess.Popen[str]:
+def started_once_unprobed(words: Sequence[str]) -> subprocess.Popen[str]:
     """The session, which has printed something. Repeats it if another tracer's uprobes are in libc's code."""
     deadline = time.monotonic() + PROBED_S
     while True:
-        session = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        session = start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert session.stdout is not None
         if session.stdout.readline():
             return session
@@ -70,9 +71,9 @@ def measured(
     need("bpf") if tracer == "bpf" else None
     before, layout, report = contents_of(process.pid), layout_of(process.pid), folder / "report.json"
     pairs = (word for one in sets for word in ("--pairs", one))
-    argv = [*PROGRAM, "--tracer", tracer, *pairs, "--json", str(report), "--force"]
-    argv += ["--interval", "1s", "--pid", str(process.pid)]
-    with started_once_unprobed(argv) as session:
+    words = ["--tracer", tracer, *pairs, "--json", str(report), "--force"]
+    words += ["--interval", "1s", "--pid", str(process.pid)]
+    with started_once_unprobed(words) as session:
         meanwhile()
         session.send_signal(2)
         _, said = session.communicate(timeout=SECONDS)

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.program_server import start_program
 from tests.support.running_program import wait_until_asleep
 from tests.support.snoop_runs import SnoopRun, snoop, snooped_program
-from tests.support.workloads import PROGRAM, need
+from tests.support.workloads import need
 
 pytestmark = pytest.mark.bpf
 
@@ -139,8 +140,8 @@ def test_a_process_that_runs(way: list[str], tmp_path: Path) -> None:
     need("bpf")
     events = tmp_path / "events.jsonl"
     with subprocess.Popen([snooped_program("waits.c")], stdin=subprocess.PIPE) as target:
-        argv = [*PROGRAM, "snoop", "--pid", str(target.pid), "-f", "called", "--json", str(events), *way]
-        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as tool:
+        words = ["snoop", "--pid", target.pid, "-f", "called", "--json", events, *way]
+        with start_program(words, stderr=subprocess.PIPE, text=True) as tool:
             assert tool.stderr is not None and target.stdin is not None
             assert "1 of 1 functions probed" in tool.stderr.readline()
             target.stdin.write(b"x" * 500)
@@ -155,8 +156,8 @@ def test_a_process_that_runs(way: list[str], tmp_path: Path) -> None:
 def test_ctrl_c_gives_the_statistics() -> None:
     need("bpf")
     with subprocess.Popen([snooped_program("waits.c")], stdin=subprocess.PIPE) as target:
-        argv = [*PROGRAM, "snoop", "--pid", str(target.pid), "-f", "called", "--statistics", "--histogram"]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tool:
+        words = ["snoop", "--pid", target.pid, "-f", "called", "--statistics", "--histogram"]
+        with start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tool:
             assert tool.stderr is not None and target.stdin is not None
             tool.stderr.readline()
             target.stdin.write(b"x" * 500)

@@ -17,8 +17,8 @@ from memleak_android.host.recording.file import FILE_HEADER, Recording
 from memleak_android.host.wire.blocks import HELLO, NO_TRACE, STATUS, Block, BlockKind, Lost, encode_block
 from memleak_android.host.wire.payloads import decode_chunk, decode_text, encode_chunk, encode_text
 from tests.support.builders.growing_recording import wait_for_snapshot
-from tests.support.program_server import run_program
-from tests.support.workloads import PROGRAM, build
+from tests.support.program_server import run_program, start_program
+from tests.support.workloads import build
 
 SOURCE = Path(__file__).resolve().parents[1] / "programs" / "shop.c"
 VERSIONS = ("1.9", "1.10", "2.0-beta")  # as people count
@@ -100,8 +100,8 @@ def _write(path: Path, blocks: Iterator[Block]) -> None:
 def record_abandoned(folder: Path) -> Path:
     """A real recording whose session was killed once it held all: its stacks are still to be unwound."""
     program, path = build("many_callers", folder), folder / "abandoned.base"
-    words = [*PROGRAM, "record", "-q", "--tracer", "preload", "-o", path, "--", program]
-    session = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    words = ["record", "-q", "--tracer", "preload", "-o", path, "--", program]
+    session = start_program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert session.stdout is not None
     try:
         assert session.stdout.readline() == b"ready\n"
