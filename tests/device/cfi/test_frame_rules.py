@@ -254,10 +254,9 @@ def written_by_hand(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     source, library = folder / "cases.s", folder / "cases.so"
     source.write_text(".text\n" + "".join(functions) + '.section .note.GNU-stack,"",@progbits\n')
-    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu"]
-    cache = {"ZIG_GLOBAL_CACHE_DIR": str(folder / "cache"), "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
-    flags = ["-shared", "-nostdlib", "-Wl,-Bsymbolic"]
-    subprocess.run([*compiler, *flags, source, "-o", library], check=True, env=os.environ | cache)
+    gcc("-c", source, "-o", folder / "cases.o")
+    linker = [sys.executable, "-m", "ziglang", "ld.lld", "-shared", "-Bsymbolic", "--eh-frame-hdr"]
+    subprocess.run([*linker, folder / "cases.o", "-o", library], check=True)
     return library
 
 
