@@ -1,4 +1,4 @@
-"""Runs the tests over adb that every change gets, and one of three parts of the others, by date: .ci/emulator.py.
+"""Runs the tests over adb that every change gets, and one of five parts of the others, by date: .ci/emulator.py.
 
 All of them take eleven minutes on two processors, which a change would wait for; `make test-emulator` runs all.
 """
@@ -11,10 +11,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ALWAYS = ("sessions", "pairs", "start_and_stop")
-TURNS = (
-    ("failures", "whole_stacks", "snoop"),
-    ("reachability_apps", "attach", "kernel_over_adb", "linked_in"),
+ALWAYS = ("sessions", "pairs")
+TURNS = (  # each with at most two machines of its own
+    ("failures", "snoop", "odd_programs"),
+    ("attach", "whole_stacks", "linked_in"),
+    ("reachability_apps", "kernel_over_adb"),
+    ("startup_agents", "stock_phone", "inline"),
     (),  # what no other names
 )
 
