@@ -21,16 +21,23 @@ from memleak_android.host.tracers.agent.session_options import Tracer
 from memleak_android.host.wire.blocks import Block, BlockKind
 
 # Without interval prints snapshots are still taken: what the last one holds is reported if the agent dies, and growth is
-# judged by all. Small ones after each second, later after each sixteenth of the time so far; large ones as seldom as after
-# 1, 2, 4, 8 … seconds. None waits longer than 30.
+# judged by all. Small ones after each second, later after each sixteenth of the time so far; large ones after each quarter of it
+# at the latest, so that a run of eight seconds has as many as growth needs. None waits longer than 30 s.
 SAFETY_FIRST_NS, SAFETY_INTERVAL_NS = 10**9, 30 * 10**9
-SAFETY_TIME_SHARE = 16
+SAFETY_TIME_SHARE, SAFETY_TIME_SHARE_MIN = 16, 4
 SNAPSHOT_BYTES_PER_S = 1 << 18  # on average, of tables that are to be sent oftener than that
 
 LIVE_BYTES_PER_S = 1 << 20  # on average, under the live view
 
 PEAK_RISE = 1.05  # a rise above the highest level that gets a snapshot of its own
 PEAK_BYTES_PER_S = 1 << 20  # on average, of these
+
+
+def safety_interval_ns(elapsed_ns: int, snapshot_bytes: int) -> int:
+    """Until the next snapshot without interval prints. snapshot_bytes: size of the last one."""
+    by_size = snapshot_bytes * 10**9 // SNAPSHOT_BYTES_PER_S
+    wanted = max(SAFETY_FIRST_NS, elapsed_ns // SAFETY_TIME_SHARE, by_size)
+    return min(wanted, max(elapsed_ns // SAFETY_TIME_SHARE_MIN, SAFETY_FIRST_NS), SAFETY_INTERVAL_NS)
 
 
 @dataclass(slots=True)
@@ -247,8 +254,7 @@ class Session:
         sent = 0 if last is None else last.live.nbytes + last.keys.nbytes
         if self.schedule.refresh_ns is not None:
             return max(self.schedule.refresh_ns, sent * 10**9 // LIVE_BYTES_PER_S)
-        wanted = max(SAFETY_FIRST_NS, elapsed_ns // SAFETY_TIME_SHARE, sent * 10**9 // SNAPSHOT_BYTES_PER_S)
-        return min(wanted, max(elapsed_ns, SAFETY_FIRST_NS), SAFETY_INTERVAL_NS)
+        return safety_interval_ns(elapsed_ns, sent)
 
     def _interrupt(self) -> None:
         self._interrupted = True
