@@ -1,4 +1,4 @@
-"""Programs that few try, by every tracer: they end and print as untraced, and every block that they leak is counted.
+"""Programs that few try, by every tracer: they end, print and dump core as untraced, and every block that they leak is counted.
 
 Where that cannot be, the report is incomplete and names the reason.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.program_server import run_program
 from tests.support.workloads import SOURCES, built, need
 
 BYTES, BLOCKS = 1009, 24
+MORE_CORE_BYTES_MAX = 4 << 20  # of the shim's own code and data, which is not left out
 NAMES = re.findall(r'^\t\{ "(\w+)"', (SOURCES / "odd_programs.c").read_text(), re.MULTILINE)
 TRACERS = ("bpf", "bpf --follow", "preload", "preload --follow", "plt", "inline")
 # In `make test`; the others are proofs. None by inline, which wants libc without the probes of a neighbour.
@@ -30,6 +32,7 @@ SHORT = {
             "coroutines",
             "first_thread_ends",
             "small_room",
+            "dumps_core",
             "locks_all",
             "sandboxed",
             "forks_apart",
@@ -66,9 +69,16 @@ def combinations() -> list[Any]:
 @pytest.mark.parametrize(("tracer", "name"), combinations())
 def test_as_untraced(tracer: str, name: str, tmp_path: Path) -> None:
     need(tracer.split()[0])
-    program, report = built("odd_programs"), tmp_path / "report.json"
+    program, report = built("odd_programs"), tmp_path / "measured" / "report.json"
+    report.parent.mkdir()
+    (tmp_path / "alone").mkdir()
     alone = subprocess.run(
-        [program, name], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+        [program, name],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd=tmp_path / "alone",
+        timeout=60,
+        check=False,
     )
     run = _attached if tracer in ("plt", "inline") else _started
     code, out = run(tracer, program, name, report)
@@ -77,21 +87,36 @@ def test_as_untraced(tracer: str, name: str, tmp_path: Path) -> None:
     assert (found["verdict"] == "ok") == (reason is None), found["notes"]
     assert reason is None or any(reason in note for note in found["notes"]), found["notes"]
     assert (code, out) == (alone.returncode, alone.stdout)
+    sizes = [_core_bytes(tmp_path / folder) for folder in ("alone", "measured")]
+    assert bool(sizes[0]) == bool(sizes[1]) and abs(sizes[0] - sizes[1]) <= MORE_CORE_BYTES_MAX, sizes
+    assert sizes[0] or name != "dumps_core" or not _dumps_into_folder(), "no core file: nothing was compared"
     held = sum(
         one["inuse_objects"] for one in found["sites"] if one["inuse_space"] == BYTES * one["inuse_objects"]
     )
     assert held == (0 if reason and name in UNCOUNTED else BLOCKS)
 
 
+def _core_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("core*"))
+
+
+def _dumps_into_folder() -> bool:
+    """Whether the kernel writes core files into a program's folder, and we may ask it to."""
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text()
+    return "/" not in pattern and "|" not in pattern and bool(resource.getrlimit(resource.RLIMIT_CORE)[1])
+
+
 def _started(tracer: str, program: Path, name: str, report: Path) -> tuple[int, bytes]:
-    done = run_program(["-q", "--tracer", *tracer.split(), "--json", report, "--", program, name])
+    words = ["-q", "--tracer", *tracer.split(), "--json", report, "--", program, name]
+    done = run_program(words, cwd=report.parent)
     status = json.loads(report.read_text())["target"]["exit_status"]
     lines = done.stdout.split("target    ")[0]
     return os.waitstatus_to_exitcode(status), lines.encode()
 
 
 def _attached(tracer: str, program: Path, name: str, report: Path) -> tuple[int, bytes]:
-    with subprocess.Popen([program, name, "waits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([program, name, "waits"], stdin=pipe, stdout=pipe, cwd=report.parent) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         with attached(process.pid, report, tracer=tracer) as session:
             out, _ = process.communicate(timeout=60)

@@ -203,6 +203,17 @@ static int aborts(void)
 	abort();
 }
 
+static int dumps_core(void)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_CORE, &limit);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_CORE, &limit);
+	keep(BLOCKS);
+	abort();
+}
+
 static int is_killed(void)
 {
 	keep(BLOCKS);
@@ -348,6 +359,7 @@ static const struct {
 	{ "little_room", little_room },
 	{ "locks_future", locks_future },
 	{ "aborts", aborts },
+	{ "dumps_core", dumps_core },
 	{ "is_killed", is_killed },
 	{ "alarms", alarms },
 	{ "cancels", cancels },
