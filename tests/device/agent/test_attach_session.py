@@ -154,23 +154,33 @@ def test_a_process_with_files_and_a_network_of_its_own(tmp_path: Path) -> None:
 
 # Lends another file the name of a memory file. As root in a mount namespace of its own, a target can do so with any file.
 _FALSE_MEMORY_FILE = """
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 int memfd_create(const char *name, unsigned flags)
 {
     char path[128];
-    snprintf(path, sizeof(path), "/memfd:%s (deleted)", name);
-    return link("/victim", path) ? -1 : open(path, O_RDONLY);
+    int file = open("/", O_TMPFILE | O_RDWR, 0600);
+    snprintf(path, sizeof(path), WITHOUT_NAME ? "/memfd:%s" : "/memfd:%s (deleted)", name);
+    if (WITHOUT_NAME ? linkat(file, "", AT_FDCWD, path, AT_EMPTY_PATH) : link("/victim", path))
+        return -1;
+    file = open(path, O_RDONLY);
+    return WITHOUT_NAME && (unlink(path) || link("/victim", "/memfd:asked")) ? -1 : file;
 }
 """
 
 
-def test_a_file_that_has_a_memory_files_name_is_not_written(tmp_path: Path) -> None:
-    """The target says which of its descriptors is for the shim; root's agent would write whatever that leads to."""
+@pytest.mark.parametrize("is_without_name", [False, True])
+def test_a_file_that_has_a_memory_files_name_is_not_written(is_without_name: bool, tmp_path: Path) -> None:
+    """The target says which of its descriptors is for the shim; root's agent would write whatever that leads to.
+
+    is_without_name: as memory files are, by O_TMPFILE.
+    """
     root = workload_root(tmp_path)
     (tmp_path / "false.c").write_text(_FALSE_MEMORY_FILE)
-    compiled(root / "false.so", tmp_path / "false.c", "-shared", "-fPIC")
+    flags = ("-shared", "-fPIC", f"-DWITHOUT_NAME={int(is_without_name)}")
+    compiled(root / "false.so", tmp_path / "false.c", *flags)
     (root / "proc" / "version").touch()
     (root / "victim").touch()
     words = in_container(root, "/attach_workload", "load", "2")

@@ -7,7 +7,8 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from memleak_android.host.wire.payloads import decode_error
 
 ARM, I386, RISCV = 40, 3, 243
 CLASS_32, CLASS_64 = 1, 2
+REPLACED = "{} is not the file that was read: it was replaced meanwhile (try again)"
 
 
 def elf_header(path: Path, machine: int, elf_class: int) -> Path:
@@ -29,11 +31,12 @@ def elf_header(path: Path, machine: int, elf_class: int) -> Path:
     return path
 
 
-def refusal(argv: list[str], probed: Path, *read: Path) -> tuple[int, str]:
+def refusal(argv: list[str], probed: Path, *read: Path | FileIdentity) -> tuple[int, str]:
     """Reason and text of the ERROR block of a session with one probe in this file. read: whose offsets are said to be its."""
+    identities = [identity_of(file) if isinstance(file, Path) else file for file in read]
     number, rule = HEAP_FUNCTIONS[0].number, rule_line(HEAP_FUNCTIONS[0].number, 0, HEAP, HEAP.rules[0])
     probe = f"probe {number:x} 0 0 0 0 1000 {probed}"
-    files = [line for path in read for line in file_lines(str(probed), identity_of(path))]
+    files = [line for identity in identities for line in file_lines(str(probed), identity)]
     lines = [f"wire {WIRE_VERSION}", "arg /bin/true", rule, *files, probe, "start", ""]
     done = subprocess.run(
         [*argv, "bpf"], input="\n".join(lines).encode(), capture_output=True, timeout=60, check=False
@@ -73,7 +76,7 @@ def test_no_probe_goes_into_a_file_that_took_the_place_of_the_one_read(tmp_path:
     shutil.copy2(read, other)
     path.hardlink_to(read)
     assert refusal(own_agent(), path, read)[1].startswith(f"{path} is code of another machine")
-    replaced = f"{path} is not the file that was read: it was replaced meanwhile (try again)"
+    replaced = REPLACED.format(path)
     assert refusal(own_agent(), path, read, other) == (Reason.TARGET_ERROR, replaced)
     for take_the_place in (path.symlink_to, path.hardlink_to):
         path.unlink()
@@ -83,6 +86,76 @@ def test_no_probe_goes_into_a_file_that_took_the_place_of_the_one_read(tmp_path:
     path.symlink_to(read)
     read.write_bytes(read.read_bytes() + b"more")  # written in place: the same inode
     assert refusal(own_agent(), path, other)[1] == replaced
+
+
+Replacement = Callable[[Path, Path], AbstractContextManager[None]]
+
+
+@contextmanager
+def linked_from_no_name(path: Path, other: Path) -> Iterator[None]:
+    """O_TMPFILE of open(2): the file has had no other name."""
+    path.unlink()
+    descriptor = os.open(path.parent, os.O_TMPFILE | os.O_RDWR)
+    os.write(descriptor, other.read_bytes())
+    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)  # which makes it follow the link
+    os.close(descriptor)
+    yield
+
+
+@contextmanager
+def mounted_over(path: Path, other: Path) -> Iterator[None]:
+    subprocess.run(["mount", "--bind", other, path], check=True)
+    yield
+    subprocess.run(["umount", path], check=True)
+
+
+@contextmanager
+def by_the_procfs_of_another_namespace(path: Path, other: Path) -> Iterator[None]:
+    """A link of its process 1, which is another process there than here."""
+    mounted = path.parent / "proc"
+    mounted.mkdir()
+    script = 'mount -t proc proc "$0" && echo mounted && exec sleep 1000'
+    command = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", script, mounted]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"mounted\n"
+        path.unlink()
+        path.symlink_to(f"{mounted}/1/root{other}")
+        assert path.read_bytes() == other.read_bytes()
+        yield
+        process.kill()
+    subprocess.run(["umount", mounted], check=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to mount")
+@pytest.mark.parametrize("replaced", [linked_from_no_name, mounted_over, by_the_procfs_of_another_namespace])
+def test_nor_into_one_that_took_it_in_another_way(replaced: Replacement, tmp_path: Path) -> None:
+    path, other = tmp_path / "libc.so", tmp_path / "other"
+    elf_header(path, RISCV, CLASS_64)
+    shutil.copy2(path, other)
+    read = identity_of(path)
+    with replaced(path, other):
+        assert refusal(own_agent(), path, read)[1] == REPLACED.format(path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to mount")
+def test_nor_into_one_that_an_overlay_shows_since(tmp_path: Path) -> None:
+    """Writing copies it up: the kernel then has another inode, whose number may be the same."""
+    lower, upper, work, merged = folders = [tmp_path / name for name in ("lower", "upper", "work", "merged")]
+    for folder in folders:
+        folder.mkdir()
+    elf_header(lower / "libc.so", RISCV, CLASS_64)
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    mount = ["mount", "-t", "overlay", "overlay", "-o", options, merged]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no overlay can be mounted here")
+    try:
+        path = merged / "libc.so"
+        read = identity_of(path)
+        assert refusal(own_agent(), path, read)[1].startswith(f"{path} is code of another machine")
+        path.write_bytes(path.read_bytes() + b"more")
+        assert refusal(own_agent(), path, read)[1] == REPLACED.format(path)
+    finally:
+        subprocess.run(["umount", merged], check=True)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
