@@ -62,7 +62,10 @@ _callee = _Callee()
 
 
 def call(function: Call, *arguments: Any) -> tuple[Any, int]:
-    """`function(progress, *arguments)` in the other process. Raises its OSError, and TimeoutError where it does not return."""
+    """`function(progress, *arguments)` in the other process.
+
+    Raises its OSError or ValueError, TimeoutError where it does not return, and OSError where it ends the process.
+    """
     with _callee.lock:
         connection, patience_s = _callee.connected(), _callee.patience_s
         try:
@@ -71,6 +74,8 @@ def call(function: Call, *arguments: Any) -> tuple[Any, int]:
             message, descriptors = _GOES_ON, list[int]()
             while message == _GOES_ON:
                 message, descriptors, *_ = socket.recv_fds(connection, _MESSAGE_BYTES_MAX, 1)
+            if not message:
+                raise OSError(errno.EIO, "the process that reads for us has ended")
         except TimeoutError:
             _callee.patience_s = max(patience_s / 2, _PATIENCE_MIN_S)
             _callee.abandon()
@@ -81,7 +86,7 @@ def call(function: Call, *arguments: Any) -> tuple[Any, int]:
             _callee.abandon()  # its answer would be taken for the next one's
             raise
     result = pickle.loads(message)
-    if isinstance(result, OSError):
+    if isinstance(result, (OSError, ValueError)):
         raise result
     return result, descriptors[0] if descriptors else -1
 
@@ -108,6 +113,8 @@ def _answer(theirs: socket.socket, function: Call, arguments: tuple[Any, ...]) -
         result, descriptor = function(lambda: theirs.send(_GOES_ON), *arguments)
     except OSError as error:
         result, descriptor = OSError(error.errno, error.strerror, error.filename), -1
+    except ValueError as error:  # a path with a NUL
+        result, descriptor = ValueError(str(error)), -1
     socket.send_fds(theirs, [pickle.dumps(result)], [descriptor] if descriptor >= 0 else [])
     if descriptor >= 0:
         os.close(descriptor)

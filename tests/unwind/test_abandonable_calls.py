@@ -28,6 +28,10 @@ def open_files(progress: Progress) -> tuple[list[str], int]:
     return os.listdir("/proc/self/fd"), -1
 
 
+def end(progress: Progress) -> tuple[None, int]:
+    os._exit(1)
+
+
 def wait_for_ever(progress: Progress, times: int) -> tuple[None, int]:
     for _ in range(times):
         progress()
@@ -47,6 +51,15 @@ def test_the_other_process_opens_files_for_us(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         call(opened_file, str(tmp_path / "none"))
     assert missing.value.filename == str(tmp_path / "none")
+    with pytest.raises(ValueError, match="null byte"):
+        call(opened_file, "a\0b")
+
+
+def test_one_that_ends_the_process_is_an_error() -> None:
+    with pytest.raises(OSError, match="has ended"):
+        call(end)
+    _, descriptor = call(opened_file, os.devnull)
+    os.close(descriptor)
 
 
 def test_it_holds_no_descriptor_of_ours() -> None:
