@@ -5,12 +5,21 @@
 #include <string.h>
 #include <sys/uio.h>
 
+static int read_page(const struct ml_remote_memory *memory, ml_u32 pid, ml_u64 address, void *into)
+{
+	struct iovec local = { into, ML_REMOTE_PAGE_BYTES };
+	struct iovec remote = { (void *)(size_t)address, ML_REMOTE_PAGE_BYTES };
+
+	if (memory->read)
+		return memory->read(pid, address, into, ML_REMOTE_PAGE_BYTES);
+	return process_vm_readv((int)pid, &local, 1, &remote, 1, 0) == ML_REMOTE_PAGE_BYTES ? 0 : -1;
+}
+
 /* The page that begins at this address, or NULL when it cannot be read. */
 static const struct ml_remote_page *page_at(struct ml_remote_memory *memory, ml_u32 pid, ml_u64 address)
 {
 	ml_u32 set = (ml_u32)(address / ML_REMOTE_PAGE_BYTES + pid) % ML_REMOTE_SETS;
 	struct ml_remote_page *page;
-	struct iovec local, remote;
 
 	for (int way = 0; way < ML_REMOTE_WAYS; way++) {
 		page = &memory->pages[set][way];
@@ -18,10 +27,8 @@ static const struct ml_remote_page *page_at(struct ml_remote_memory *memory, ml_
 			return page;
 	}
 	page = &memory->pages[set][memory->next_way[set]];
-	local = (struct iovec){ page->bytes, ML_REMOTE_PAGE_BYTES };
-	remote = (struct iovec){ (void *)(size_t)address, ML_REMOTE_PAGE_BYTES };
 	page->pid = 0;
-	if (process_vm_readv((int)pid, &local, 1, &remote, 1, 0) != ML_REMOTE_PAGE_BYTES)
+	if (read_page(memory, pid, address, page->bytes))
 		return NULL;
 	page->pid = pid;
 	page->address = address;

@@ -18,6 +18,7 @@ struct ml_remote_page {
 };
 
 struct ml_remote_memory {
+	int (*read)(ml_u32 pid, ml_u64 address, void *into, size_t bytes); /* 0, or -1; NULL: process_vm_readv(2) */
 	struct ml_remote_page pages[ML_REMOTE_SETS][ML_REMOTE_WAYS];
 	ml_u8 next_way[ML_REMOTE_SETS]; /* to be overwritten */
 	ml_u8 span[ML_REMOTE_SPAN_BYTES];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/process/patient_read.h"
 #include "agent/process/process_maps.h"
 
 /* A pc outside the known mappings may be in a new one, or not be a pc. The maps are read again, but not for each such pc. */
@@ -25,6 +26,7 @@ struct ml_code_process *ml_code_map_process(struct ml_code_map *map, ml_u32 pid,
 {
 	struct ml_code_process *chosen = &map->processes[0];
 
+	map->memory.read = ml_patient_read;
 	for (int i = 0; i < ML_CODE_MAP_PROCESSES; i++) {
 		struct ml_code_process *process = &map->processes[i];
 

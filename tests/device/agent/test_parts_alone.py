@@ -30,6 +30,7 @@ SANITIZED = (
         # Peers of the socket, and the memory of those who joined, at random: a longer run has other seconds and seed.
         ("handshakes", ["shim/handshakes", "shim/target", "protocol/abstract_socket"], SANITIZED),
         ("lingering", ["protocol/abstract_socket"], SANITIZED),
+        ("patient_read", ["process/patient_read", "process/proc_file"], SANITIZED),
         # As on a kernel before Linux 6.16, which cannot refuse descriptors.
         ("lingering", ["protocol/abstract_socket"], (*SANITIZED, "-DSO_PASSRIGHTS=9999")),
         (

@@ -23,7 +23,13 @@ SOURCES = [
     *sorted((AGENT.parent / "cfi").glob("*.c")),
     *(
         AGENT / f"{name}.c"
-        for name in ("process/code_map", "probes/frames", "process/proc_file", "process/process_maps")
+        for name in (
+            "process/code_map",
+            "process/patient_read",
+            "probes/frames",
+            "process/proc_file",
+            "process/process_maps",
+        )
     ),
 ]
 NONE, END, SP, FP, FP_DEREF = 1, 2, 3, 4, 5

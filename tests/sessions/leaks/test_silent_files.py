@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,19 +18,29 @@ from tests.support.workloads import PROGRAM, need
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to mount a file system")
 
 LIBRARY = Path("/usr/lib/x86_64-linux-gnu/libanl.so.1")
-# Maps the file as code, and with "list" has the dynamic linker's list of libraries (r_debug.r_map, <link.h>) lie there.
+# Maps the file as code, and with "list" has the dynamic linker's list of libraries (r_debug.r_map, <link.h>) lie there;
+# with "below" calls malloc() from code of its own right behind the file, whose first page then may hold that code's unwind table.
 TARGET = """
 import ctypes, os, sys, time
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 at = libc.mmap(None, 16384, 5 if len(sys.argv) == 2 else 1, 2, os.open(sys.argv[1], os.O_RDONLY), 0)
+allocate = bytearray
+if sys.argv[2:] == ["below"]:
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    pages = libc.mmap(None, 8192, 7, 0x22, -1, 0)  # PROT_EXEC and so on, MAP_ANONYMOUS | MAP_PRIVATE
+    libc.mmap(pages, 4096, 1, 0x12, os.open(sys.argv[1], os.O_RDONLY), 0)  # MAP_FIXED
+    malloc = ctypes.cast(libc.malloc, ctypes.c_void_p).value.to_bytes(8, "little")
+    code = bytes.fromhex("4883ec08 48b8") + malloc + bytes.fromhex("ffd0 4883c408 c3")  # sub, mov, call, add, ret
+    ctypes.memmove(pages + 4096, code, len(code))
+    allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(pages + 4096)
 if sys.argv[2:] == ["list"]:
     debug = ctypes.c_uint64.in_dll(libc, "_r_debug")
     ctypes.c_uint64.from_address(ctypes.addressof(debug) + 8).value = at + 4096
 print("mapped", flush=True)
 kept = []
 while True:
-    kept.append(bytearray(1009))
+    kept.append(allocate(1009))
     time.sleep(0.05)
 """
 
@@ -70,6 +81,16 @@ def test_memory_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
     with mapping_a_silent_file(tmp_path, "list") as pid:
         done = measured("--tracer", "bpf", "--pid", str(pid))
     assert done.returncode in (0, 6) and "outstanding" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="its code is of x86_64")
+def test_the_agent_waits_for_no_unwind_table(tmp_path: Path) -> None:
+    need("bpf")
+    with mapping_a_silent_file(tmp_path, "below") as pid:
+        done = measured("--tracer", "bpf", "--pid", str(pid))
+    assert done.returncode == 6 and f"stacks of process {pid} (python" in done.stdout, (
+        done.stderr + done.stdout
+    )
 
 
 def test_a_session_of_all_processes_leaves_it_out(tmp_path: Path) -> None:

@@ -9,6 +9,11 @@ int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_p
 	return (void)kind, (void)parts, n_parts;
 }
 
+int ml_blocks_gap(const char *condition_and_answer, const char *format, ...)
+{
+	return (void)condition_and_answer, (void)format, 0;
+}
+
 ml_u64 ml_clock_ns(void)
 {
 	struct timespec now;

@@ -43,13 +43,6 @@ int ml_blocks_write(enum ml_block_kind kind, const void *payload, size_t payload
 	return 0;
 }
 
-int ml_blocks_gap(const char *condition_and_answer, const char *format, ...)
-{
-	(void)condition_and_answer;
-	(void)format;
-	return 0;
-}
-
 int ml_blocks_log(const char *format, ...)
 {
 	return (void)format, 0;
