@@ -147,19 +147,18 @@ def test_an_app_from_its_first_allocation(machine: Machine, tracer: str, tmp_pat
     check_clean(machine, APP)
 
 
-@pytest.mark.parametrize("process", ["", pytest.param(":remote", marks=pytest.mark.proof)])
-def test_a_process_that_runs_already(machine: Machine, process: str, tmp_path: Path) -> None:
-    """Leaks of its activity or service, started once more; by root, without a new process."""
-    name, once_more = APP + process, f"am {'startservice' if process else 'start'} -n {APP}/.MainActivity"
+def test_a_process_that_runs_already(machine: Machine, tmp_path: Path) -> None:
+    """Leaks of its activity, started once more; by root, without a new process. Of its service: the next test."""
+    once_more = f"am start -n {APP}/.MainActivity"
     machine.shell(once_more)
-    pid = machine.wait_for_process(name)
-    wait_until_done(machine, name)
-    words = ("--package", APP, *(("--process", process) if process else ()), "--interval", "1s")
-    words = (*words, "--symbols", machine.symbols, "--json", tmp_path / "report.json")
+    pid = machine.wait_for_process(APP)
+    wait_until_done(machine, APP)
+    words = ("--package", APP, "--interval", "1s", "--symbols", machine.symbols)
+    words = (*words, "--json", tmp_path / "report.json")
     with started(machine, *words) as session:
         assert session.stdout and session.stdout.readline(), session.communicate()[1]  # the probes are set
         machine.shell(once_more)
-        wait_until_done(machine, name, session)
+        wait_until_done(machine, APP, session)
         interrupt(session)
         _, err = session.communicate(timeout=SECONDS)
     assert session.returncode == 0, err

@@ -1,16 +1,14 @@
-"""Processes that offer no thread, and those that become another program just then: refused in one line, and they run on."""
+"""A process that becomes another program just when it is entered: refused in one line, and it runs on."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.injection import inject, library, running
-from tests.support.running_program import wait_until_asleep
+from tests.support.injection import inject, library
 
 pytestmark = pytest.mark.proof
 
@@ -21,20 +19,6 @@ print(count, flush=True)
 time.sleep(0.02)
 os.execv(sys.executable, [sys.executable, sys.argv[2], str(count + 1), sys.argv[2]])
 """
-
-
-def test_a_thread_in_a_signal_handler_is_not_borrowed() -> None:
-    with running("load") as (process, _):
-        print("h", end="", flush=True, file=process.stdin)
-        wait_until_asleep(process.pid)
-        begin = time.monotonic()
-        refused = inject(process.pid, library(), "length_of", "x")
-        assert 2 <= time.monotonic() - begin < 20
-        assert refused.refusal == (
-            f"no thread of process {process.pid} could be borrowed within 2 s: the last one was in a signal handler"
-            " (try again, or use --tracer bpf)"
-        )
-        assert process.poll() is None
 
 
 def test_a_program_that_becomes_another_all_the_time(tmp_path: Path) -> None:

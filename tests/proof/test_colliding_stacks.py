@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -9,17 +10,15 @@ import pytest
 
 from tests.support.workloads import both_tracers, built, functions, run
 
+# In `make test`; the others, and all of them slowly, are proofs.
+SHORT = (((7, 5), "interleaved", 0), ((997, 3), "after", 0), ((5, 499), "after", 0))
+CASES = itertools.product(((7, 5), (997, 3), (5, 499)), ("interleaved", "after"), (0, 1000))
+
 
 @both_tracers
 @pytest.mark.parametrize(
-    "pause_us", [pytest.param(0, id="fast"), pytest.param(1000, id="slow", marks=pytest.mark.proof)]
-)
-@pytest.mark.parametrize(
-    ("blocks", "order"),
-    [
-        *(pytest.param(blocks, "interleaved") for blocks in ((7, 5), (997, 3), (5, 499))),
-        *(pytest.param(blocks, "after") for blocks in ((7, 5), (5, 499), (997, 3))),
-    ],
+    ("blocks", "order", "pause_us"),
+    [pytest.param(*case, marks=() if case in SHORT else pytest.mark.proof) for case in CASES],
 )
 def test_same_return_address_and_depth(
     tracer: str, blocks: tuple[int, int], order: str, pause_us: int, tmp_path: Path

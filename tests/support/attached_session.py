@@ -21,7 +21,7 @@ from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.wire.blocks import BlockKind, Rows, Stopped
+from memleak_android.host.wire.blocks import BlockKind, Rows
 from memleak_android.host.wire.payloads import (
     decode_chunk,
     decode_hooked,
@@ -48,10 +48,6 @@ class Attached:
     error: str = ""
     stops: list[Rows] = field(default_factory=list)  # STOP, of attach and detach
     hooked: list[Rows] = field(default_factory=list)
-
-    def stops_ms(self, stopped: Stopped) -> list[float]:
-        rows = np.concatenate(self.stops)
-        return [float(ns) / 1e6 for ns in rows["duration_ns"][rows["stopped"] == stopped]]
 
 
 def start_agent(

@@ -71,10 +71,9 @@ def test_the_agent_says_so_too() -> None:
         assert last_words(process) == UNHARMED
 
 
-@both_hooks
-def test_ptrace_that_a_filter_forbids(hook: str) -> None:
+def test_ptrace_that_a_filter_forbids() -> None:
     with running("threads") as (process, _):
-        said = refusal(process.pid, hook, before=[without_calls(), NO_PTRACE, "--"])
+        said = refusal(process.pid, "plt", before=[without_calls(), NO_PTRACE, "--"])
         assert said == (
             "the kernel does not allow tracing process PID: ptrace is not permitted here, in a container maybe; run as root"
         )
@@ -99,8 +98,7 @@ def test_yama(hook: str) -> None:
         YAMA.write_text(before)
 
 
-@both_hooks
-@pytest.mark.parametrize("debugger", ["gdb", "strace"])
+@pytest.mark.parametrize(("debugger", "hook"), [("gdb", "plt"), ("strace", "inline")])
 def test_another_debugger(debugger: str, hook: str) -> None:
     if shutil.which(debugger) is None:
         pytest.skip(f"{debugger} is not installed")
@@ -121,15 +119,14 @@ def test_another_debugger(debugger: str, hook: str) -> None:
         assert last_words(process) == UNHARMED
 
 
-@both_hooks
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "hook", "said"),
     [
-        ("filter", "has a seccomp filter, which may kill it for the system calls that load a library"),
-        ("strict", "is in seccomp's strict mode: the kernel would kill it"),
+        ("filter", "plt", "has a seccomp filter, which may kill it for the system calls that load a library"),
+        ("strict", "inline", "is in seccomp's strict mode: the kernel would kill it"),
     ],
 )
-def test_seccomp(mode: str, said: str, hook: str) -> None:
+def test_seccomp(mode: str, hook: str, said: str) -> None:
     with running(mode) as (process, _):
         assert refusal(process.pid, hook) == f"process PID {said}; use --tracer bpf"
         assert last_words(process) == UNHARMED

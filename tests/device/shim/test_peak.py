@@ -40,7 +40,7 @@ def warm_peak(tracer: str, folder: Path, threads: int) -> dict[str, Any]:
 
 
 @both_tracers
-@pytest.mark.parametrize("threads", [0, 1, 8])
+@pytest.mark.parametrize("threads", [0, 8])
 def test_peak_that_lasts_for_no_time(tmp_path: Path, tracer: str, threads: int) -> None:
     peak = warm_peak(tracer, tmp_path, threads)
     n = max(threads, 1)
