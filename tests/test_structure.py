@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,15 @@ LICENCES = {"device/bpf": {"GPL-2.0-only", "BSD-2-Clause"}, "": {"Apache-2.0"}} 
 
 
 def files(*suffixes: str) -> Iterator[Path]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*")):
-            hidden = {"__pycache__", "prebuilt"} & set(path.relative_to(ROOT).parts[:-1])
-            if path.suffix in suffixes and path.is_file() and not hidden:
-                yield path
+    return (path for path in all_files() if path.suffix in suffixes)
+
+
+@functools.cache
+def all_files() -> list[Path]:
+    paths = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")) if path.is_file())
+    return [
+        path for path in paths if not {"__pycache__", "prebuilt"} & set(path.relative_to(ROOT).parts[:-1])
+    ]
 
 
 def python_functions(source: str) -> Iterator[tuple[str, int]]:
@@ -70,6 +75,7 @@ def test_files_are_named_for_what_they_hold() -> None:
     assert not vague
 
 
+@functools.cache
 def rooms() -> dict[Path, list[Path]]:
     """Source folders of the product → their files."""
     found: dict[Path, list[Path]] = {}
