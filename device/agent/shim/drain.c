@@ -9,6 +9,7 @@
 #include "agent/evidence/bounds.h"
 #include "agent/shim/target.h"
 #include "agent/process/process_maps.h"
+#include "preload/segment/ring.h"
 
 #define TEXT_ROOM_MAX (16u << 20) /* twice a text of 65,530 lines (vm.max_map_count) */
 #define ALL_BYTES_MAX (64u << 20) /* limit, whatever a target sends */
@@ -175,9 +176,8 @@ static void take_event(const struct ml_preload_target *target, const struct piec
 static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const struct ml_preload_sink *sink)
 {
 	struct ml_thread *thread = &target->view.threads[slot];
-	ml_u32 ring_bytes = target->view.settings.ring_bytes;
-	struct ring ring = { target->view.rings + (ml_u64)slot * ring_bytes, __atomic_load_n(&thread->head, __ATOMIC_ACQUIRE),
-			     ring_bytes };
+	struct ring ring = { ml_view_ring(&target->view, slot), __atomic_load_n(&thread->head, __ATOMIC_ACQUIRE),
+			     ml_view_ring_bytes(&target->view, slot) };
 	ml_u64 position = target->tails[slot];
 	enum next next;
 	size_t bytes = 0;
@@ -272,6 +272,15 @@ static void log_python(struct ml_preload_target *target)
 			      target->pid);
 }
 
+static void log_sharing(struct ml_preload_target *target)
+{
+	if (target->is_sharing_logged || !__atomic_load_n(&target->view.segment->n_sharing, __ATOMIC_RELAXED))
+		return;
+	target->is_sharing_logged = true;
+	ml_blocks_log("pid %u had more than %u threads at a time: the blocks of the others are counted, but may have no stack",
+		      target->pid, target->view.settings.n_threads - 1);
+}
+
 int ml_preload_hooked_write(struct ml_preload_target *target)
 {
 	struct ml_segment *segment = target->view.segment;
@@ -293,6 +302,7 @@ int ml_preload_hooked_write(struct ml_preload_target *target)
 	}
 	log_sandbox(target);
 	log_python(target);
+	log_sharing(target);
 	if (segment->n_hooked_lost && !target->is_hooked_lost_reported) {
 		target->is_hooked_lost_reported = true;
 		ml_blocks_gap(ML_GAP_PROGRAMS_UNKNOWN, "pid %u loads too many modules: the state of some is not reported",

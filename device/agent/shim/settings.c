@@ -24,7 +24,7 @@ struct ml_settings ml_preload_settings(const struct ml_config *config)
 			 (config->extend_stacks && sizeof(void *) == 8 ? ML_SETTING_EXTEND_STACKS : 0) |
 			 (config->unwind != ML_UNWIND_CFI ? ML_SETTING_FRAME_CHAIN : 0) |
 			 (config->unwind == ML_UNWIND_FP ? ML_SETTING_NO_STACK : 0),
-		.n_threads = sizeof(void *) == 8 ? 1024 : 64,
+		.n_threads = sizeof(void *) == 8 ? 8192 : 256,
 		.n_keys = sizeof(void *) == 8 ? 1u << 20 : 1u << 17,
 		.ring_bytes = sizeof(void *) == 8 ? 8u << 20 : 1u << 20,
 		/* 16 GiB of heap. A small table, or one of rare samples, is better hashed. */

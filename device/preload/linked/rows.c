@@ -5,6 +5,7 @@
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
 #include "preload/freestanding/syscalls.h"
+#include "preload/segment/ring.h"
 
 #define CHUNK 8192u
 #define CALL_PAUSE_NS 200000
@@ -155,7 +156,7 @@ struct ml_status ml_recording_count(const struct ml_view *view)
 /* Of one thread. Without an agent nothing is removed from its ring, so what precedes the head never changes. */
 static ml_u32 add_ring(struct ml_recording *recording, const struct ml_view *view, ml_u32 slot, ml_u32 fill)
 {
-	const unsigned char *ring = view->rings + (ml_u64)slot * view->settings.ring_bytes;
+	const unsigned char *ring = ml_view_ring(view, slot);
 	ml_u64 head = __atomic_load_n(&view->threads[slot].head, __ATOMIC_ACQUIRE);
 
 	for (ml_u64 at = 0; at < head;) {

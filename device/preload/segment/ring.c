@@ -9,24 +9,30 @@
 #define WAIT_STEP_NS 100000
 #define WAIT_STEPS 5000 /* without progress of the agent: 0.5 to 1 s */
 
-static struct ml_ring_record *record_at(const struct ml_view *view, const struct ml_thread *thread, ml_u64 position)
+/* A power of two. */
+static ml_u64 bytes_of(const struct ml_view *view, const struct ml_thread *thread)
 {
-	ml_u64 ring = (ml_u64)(thread - view->threads) * view->settings.ring_bytes;
-
-	return (struct ml_ring_record *)(view->rings + ring + (position & (view->settings.ring_bytes - 1)));
+	return ml_view_ring_bytes(view, (ml_u32)(thread - view->threads));
 }
 
-static ml_u64 bytes_to_end(const struct ml_view *view, ml_u64 position)
+static struct ml_ring_record *record_at(const struct ml_view *view, const struct ml_thread *thread, ml_u64 position)
 {
-	return view->settings.ring_bytes - (position & (view->settings.ring_bytes - 1));
+	ml_u32 slot = (ml_u32)(thread - view->threads);
+
+	return (struct ml_ring_record *)(ml_view_ring(view, slot) + (position & (bytes_of(view, thread) - 1)));
+}
+
+static ml_u64 bytes_to_end(const struct ml_view *view, const struct ml_thread *thread)
+{
+	return bytes_of(view, thread) - (thread->head & (bytes_of(view, thread) - 1));
 }
 
 static int has_room(const struct ml_view *view, struct ml_thread *thread, ml_u64 end)
 {
-	if (end - thread->cached_tail <= view->settings.ring_bytes)
+	if (end - thread->cached_tail <= bytes_of(view, thread))
 		return 1;
 	thread->cached_tail = __atomic_load_n(&thread->tail, __ATOMIC_ACQUIRE);
-	return end - thread->cached_tail <= view->settings.ring_bytes;
+	return end - thread->cached_tail <= bytes_of(view, thread);
 }
 
 /*
@@ -35,7 +41,7 @@ static int has_room(const struct ml_view *view, struct ml_thread *thread, ml_u64
  */
 static int may_restart(const struct ml_view *view, struct ml_thread *thread)
 {
-	if ((thread->head & (view->settings.ring_bytes - 1)) < RESTART_BYTES)
+	if ((thread->head & (bytes_of(view, thread) - 1)) < RESTART_BYTES)
 		return 0;
 	thread->cached_tail = __atomic_load_n(&thread->tail, __ATOMIC_ACQUIRE);
 	return thread->cached_tail == thread->head;
@@ -44,7 +50,7 @@ static int may_restart(const struct ml_view *view, struct ml_thread *thread)
 void *ml_ring_reserve(const struct ml_view *view, struct ml_thread *thread, ml_u32 payload_bytes)
 {
 	ml_u64 bytes = sizeof(struct ml_ring_record) + ((payload_bytes + 7u) & ~7u);
-	ml_u64 left = bytes_to_end(view, thread->head);
+	ml_u64 left = bytes_to_end(view, thread);
 
 	if (left >= bytes && !may_restart(view, thread))
 		return has_room(view, thread, thread->head + bytes) ? record_at(view, thread, thread->head) + 1 : NULL;

@@ -4,6 +4,22 @@
 
 #include "preload/segment/segment.h"
 
+static inline ml_u32 ml_view_ring_bytes(const struct ml_view *view, ml_u32 slot)
+{
+	return slot < view->n_near ? view->settings.ring_bytes : view->far_ring_bytes;
+}
+
+static inline unsigned char *ml_view_ring(const struct ml_view *view, ml_u32 slot)
+{
+	ml_u32 near = slot < view->n_near ? slot : view->n_near;
+
+	return view->rings + (ml_u64)near * view->settings.ring_bytes + (ml_u64)(slot - near) * view->far_ring_bytes;
+}
+
+/* Maximum of a struct ml_stack_above in a ring, whose records are at most 256 KiB. */
+#define ML_RING_ABOVE_WORDS 12288u
+#define ML_STACK_ABOVE_ROOM (sizeof(struct ml_stack_above) + ML_RING_ABOVE_WORDS * (sizeof(ml_u64) + sizeof(ml_u32)))
+
 /*
  * Contiguous room for a record of payload_bytes, or NULL if the ring is full. The caller holds ML_OWNER_BUSY.
  * ml_ring_commit() makes the record visible to the agent; used_bytes may be less than reserved.

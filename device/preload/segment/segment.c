@@ -4,6 +4,18 @@
 #define FIRST_LEVEL_BITS 12u
 #define LAYOUT_ALIGN 65536u /* at least a page on every Linux machine */
 
+/*
+ * The first threads have large rings. Each further one has a ring for two of the largest records, because address space
+ * is scarce.
+ */
+#define THREADS_NEAR (sizeof(void *) == 8 ? 1024u : 64u)
+#define FAR_RING_BYTES (sizeof(void *) == 8 ? 512u << 10 : 256u << 10)
+
+static ml_u32 smaller(ml_u32 one, ml_u32 other)
+{
+	return one < other ? one : other;
+}
+
 /* The next part of the segment. */
 static void *part(struct ml_view *view, ml_u64 n, ml_u64 bytes)
 {
@@ -64,7 +76,10 @@ int ml_view_set(struct ml_view *view, void *base, const struct ml_settings *sett
 	view->chunks = part(view, settings->n_chunks, sizeof(*view->chunks));
 	view->rests = part(view, ml_shadow_n_rests(settings), sizeof(*view->rests));
 	set_levels(view);
-	view->rings = part(view, settings->n_threads, settings->ring_bytes);
+	view->n_near = smaller(settings->n_threads, THREADS_NEAR);
+	view->far_ring_bytes = smaller(settings->ring_bytes, FAR_RING_BYTES);
+	view->rings = part(view, view->n_near, settings->ring_bytes);
+	part(view, settings->n_threads - view->n_near, view->far_ring_bytes);
 	view->hooked = part(view, ML_HOOKED_MAX, sizeof(*view->hooked));
 	view->pairs = part(view, 1, sizeof(*view->pairs));
 	view->children = part(view, 1, sizeof(*view->children));

@@ -147,10 +147,6 @@ struct ml_ring_evidence {
 	struct ml_evidence record; /* followed by its registers and stack bytes */
 };
 
-/* Maximum of a struct ml_stack_above in a ring, whose records are at most 256 KiB. */
-#define ML_RING_ABOVE_WORDS 12288u
-#define ML_STACK_ABOVE_ROOM (sizeof(struct ml_stack_above) + ML_RING_ABOVE_WORDS * (sizeof(ml_u64) + sizeof(ml_u32)))
-
 /* ---- keys -------------------------------------------------------------------------------------------- */
 
 /* Bits of a key. */
@@ -310,6 +306,7 @@ struct ml_segment {
 	ml_u64 free_rests; /* the first free one's index plus 1 | count of changes << 32 */
 	struct ml_settings settings;
 	ml_u64 lost[ML_LOST_MAX];
+	ml_u64 n_sharing; /* calls of threads that found no slot of their own */
 	ml_u64 agent_alive_ns; /* updated by the agent; 0 = never */
 	ml_u32 n_hooked; /* complete rows of struct ml_hooked */
 	ml_u32 n_hooked_lost; /* rows without room */
@@ -369,11 +366,12 @@ struct ml_view {
 	ml_u64 *level_displaced[ML_TABLE_LEVELS]; /* a bit for each pair of buckets, see table.c */
 	ml_u32 n_levels;
 	ml_u32 first_level_bits; /* log2 of the buckets of level 0; each further level has four times as many */
-	unsigned char *rings;
+	unsigned char *rings; /* see ml_view_ring() */
 	struct ml_hooked *hooked; /* ML_HOOKED_MAX */
 	struct ml_pair_table *pairs;
 	struct ml_children *children;
 	ml_u64 bytes; /* of the segment */
+	ml_u32 n_near, far_ring_bytes; /* slots with large rings, a power of two, and the others' */
 	struct ml_settings settings; /* a private copy */
 	ml_u32 session; /* number of the session in this process, from 1 */
 };

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/segment/thread.h"
 
+#include <stddef.h>
+
 #include "preload/freestanding/syscalls.h"
 
 #define WINDOW 64u /* probed slots */
 #define BATCHES_LEAST 65536u /* bytes of all threads together */
+#define SHARING_CALLS 64u
 #define SHARED_OWNER 8u /* too small for a thread pointer */
 
 static void start_slot(struct ml_thread *thread, ml_u64 owner)
@@ -58,33 +61,62 @@ struct ml_thread *ml_thread_shared(const struct ml_view *view)
 	return view->threads;
 }
 
-static struct ml_thread *claim_slot(const struct ml_view *view, ml_u64 self, ml_u32 start)
+/* The slots where a thread may be: a window of the near ones, and one of the others. */
+static ml_u32 count_probes(const struct ml_view *view)
 {
-	ml_u32 mask = view->settings.n_threads - 1;
+	if (view->n_near < view->settings.n_threads)
+		return 2 * WINDOW;
+	return view->n_near < WINDOW ? view->n_near : WINDOW;
+}
 
-	for (ml_u32 i = 0; i < WINDOW && i <= mask; i++) {
-		ml_u32 slot = (start + i) & mask;
+static ml_u32 probed_slot(const struct ml_view *view, ml_u32 start, ml_u32 i)
+{
+	ml_u32 slot = start + i;
+
+	if (i < WINDOW)
+		return slot & (view->n_near - 1);
+	slot &= view->settings.n_threads - 1;
+	return slot < view->n_near ? slot + view->n_near : slot;
+}
+
+/* One of the probed slots that was never used, or else whose thread has ended. */
+static struct ml_thread *claim(const struct ml_view *view, ml_u64 self, ml_u32 start, ml_u32 first)
+{
+	for (ml_u32 i = first; i < first + WINDOW && i < count_probes(view); i++) {
+		ml_u32 slot = probed_slot(view, start, i);
 
 		if (slot && !ml_read(&view->owners[slot]) && take(view, slot, 0, self))
 			return &view->threads[slot];
 	}
-	for (ml_u32 i = 0; i < WINDOW && i <= mask; i++) {
-		ml_u32 slot = (start + i) & mask;
+	/* each costs a system call: once threads have to share a slot, not at all their calls */
+	for (ml_u32 i = first; i < first + WINDOW && i < count_probes(view); i++) {
+		ml_u32 slot = probed_slot(view, start, i);
 		ml_u64 owner = ml_read(&view->owners[slot]);
 
+		if (ml_read(&view->segment->n_sharing) % SHARING_CALLS)
+			break;
 		if (slot && is_dead(view, slot, owner) && take(view, slot, owner, self))
 			return &view->threads[slot];
 	}
-	__atomic_fetch_add(&view->segment->lost[ML_LOST_THREADS_FULL], 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+static struct ml_thread *claim_slot(const struct ml_view *view, ml_u64 self, ml_u32 start)
+{
+	struct ml_thread *thread = claim(view, self, start, 0);
+
+	if (!thread)
+		thread = claim(view, self, start, WINDOW);
+	if (thread)
+		return thread;
+	ml_add(&view->segment->n_sharing, 1);
 	return ml_thread_shared(view);
 }
 
 struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32 start)
 {
-	ml_u32 mask = view->settings.n_threads - 1;
-
-	for (ml_u32 i = 0; i < WINDOW && i <= mask; i++) {
-		ml_u32 slot = (start + i) & mask;
+	for (ml_u32 i = 0; i < count_probes(view); i++) {
+		ml_u32 slot = probed_slot(view, start, i);
 		ml_u64 owner = __atomic_load_n(&view->owners[slot], __ATOMIC_RELAXED);
 
 		if ((owner & ~(ml_u64)ML_OWNER_BUSY) == self)

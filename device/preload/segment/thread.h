@@ -21,7 +21,7 @@ static inline struct ml_thread *ml_thread_current(const struct ml_view *view)
 {
 	ml_u64 self = ml_thread_pointer();
 	ml_u32 start = (ml_u32)((self * ML_THREAD_PHI) >> 40);
-	ml_u32 slot = start & (view->settings.n_threads - 1);
+	ml_u32 slot = start & (view->n_near - 1);
 
 	if (__builtin_expect((__atomic_load_n(&view->owners[slot], __ATOMIC_RELAXED) & ~(ml_u64)ML_OWNER_BUSY) == self, 1))
 		return &view->threads[slot];

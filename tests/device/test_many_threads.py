@@ -1,0 +1,54 @@
+"""Processes with more threads than others have: each has its stack, or what that costs is said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.attaching import attached
+from tests.support.workloads import PROGRAMS, TRACERS, built, functions, run
+
+PROGRAM = PROGRAMS / "many_threads.c"
+MANY, ATTACHED = 3000, 1500
+FEW, LIMIT_KB, SLOTS = 300, 3_000_000, 128  # so many slots remain of the shim's 8,192
+
+
+def check(report: Mapping[str, Any], n_threads: int) -> None:
+    found = sum(site["inuse_objects"] for site in report["sites"] if "each" in functions(site))
+    assert (found, report["totals"]["unattributed_objects"]) == (n_threads, 0)
+    assert not any(report["totals"]["lost"].values())
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_of_a_command(tracer: str, tmp_path: Path) -> None:
+    check(run(tracer, tmp_path, "--", built(PROGRAM), str(MANY)).report, MANY)
+
+
+@pytest.mark.compares_code
+@pytest.mark.parametrize("tracer", ["plt", "inline"])
+def test_of_a_running_process(tracer: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    argv = [built(PROGRAM), str(ATTACHED), "waits"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        with attached(process.pid, report, tracer=tracer) as session:
+            process.communicate(b"\n", timeout=120)
+            session.communicate(timeout=120)
+    assert process.returncode == 0
+    check(json.loads(report.read_text()), ATTACHED)
+
+
+def test_threads_beyond_the_limit_are_counted(tmp_path: Path) -> None:
+    """With little address space there are few slots. No call is missed, and the limit is said."""
+    command = f"ulimit -v {LIMIT_KB}; exec {built(PROGRAM)} {FEW}"
+    found = run("preload", tmp_path, "--", "sh", "-c", command, codes=(0, 6))
+    blocks = sum(site["inuse_objects"] for site in found.sites() if "each" in functions(site))
+    assert blocks + found.totals["unattributed_objects"] >= FEW
+    assert not found.totals["lost"].get("threads_full")
+    assert not any("calls were missed" in note for note in found.report["notes"])
+    assert any(f"had more than {SLOTS - 1} threads at a time" in note for note in found.report["notes"])
