@@ -41,6 +41,7 @@ class Method(IntEnum):
     LR = 9
     PROLOGUE = 10
     JOINED = 11
+    FOLDED = 12  # no frame: others were left out here
     KERNEL = 13  # as the kernel walked its own stack
 
 

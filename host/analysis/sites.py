@@ -28,6 +28,7 @@ from memleak_android.unwind.trace import Method, TraceEnd
 _STACKS_AT_ONCE = 1 << 16
 _SITES_PER_PROGRESS = 1 << 12
 _WRAPPER = re.compile(r"_*(GI_+)?(mmap|mmap64|mremap|syscall)")
+FOLDED = "[further calls of a recursion, or other frames, left out]"
 _END_NAMES = {end.value: end.name for end in TraceEnd}
 
 
@@ -124,6 +125,8 @@ class SiteNamer:
         is_return = int(row["is_return"])
         file = self._files[number] if number < len(self._files) else None
         method = Method(row["method"]).name.lower() if int(row["method"]) in set(Method) else "unknown"
+        if int(row["method"]) == Method.FOLDED:
+            return (Frame(0, "", "", 0, FOLDED, 0, False, method),)
         return tuple(
             Frame(
                 address,

@@ -212,6 +212,13 @@ class TracingOptions:
         "One sample per N bytes; 0 = every allocation. BPF always counts every allocation and sends each stack once.",
         default=0,
     )
+    max_frames: int = option(
+        "--max-frames N",
+        click.IntRange(64, 1 << 16),
+        "Of longer stacks leave out rounds of recursions, then the middle.",
+        default=1024,
+        show_default=True,
+    )
     every_stack: bool = flag("--every-stack", "Send the stack of every allocation, not once per stack key.")
     extend_stacks: bool = flag(
         "--extend-stacks", "Slices of --stack-bytes, and what is above them.", hidden=True

@@ -36,6 +36,7 @@ def session_options(
         sample_bytes=tracing.sample_bytes,
         every_stack=tracing.every_stack,
         extend_stacks=tracing.extend_stacks or tracing.stack_bytes > STACK_BYTES_MAX,
+        max_frames=tracing.max_frames,
         unwind="cfi" if tracing.unwind == "auto" else tracing.unwind,
         max_live=tracing.max_live or (KERNEL_MAX_LIVE if kernel else MAX_LIVE),
         every_process=target.every_process,

@@ -59,7 +59,8 @@ def find_survivors(capture: Capture, unwinder: StackUnwinder, with_past: bool = 
     """
     snapshot, references = capture.snapshot or EMPTY_SNAPSHOT, capture.evidence()
     spaces = AddressSpaces(capture.maps, capture.mappings, capture.processes)
-    plan = UnwindPlan(capture.arch_number, capture.session.tracing.unwind_mode)
+    tracing = capture.session.tracing
+    plan = UnwindPlan(capture.arch_number, tracing.unwind_mode, tracing.max_frames)
     attributed = attribution.attribute(snapshot.live, references, spaces.parents)
     wanted = attribution.evidence_of_held_keys(snapshot.live, attributed, references)
     if with_past:

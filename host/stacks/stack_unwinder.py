@@ -11,6 +11,7 @@ from memleak_android.host.profile.profile import FpAgreement
 from memleak_android.host.stacks import fp_agreement
 from memleak_android.host.stacks.address_spaces import AddressSpaces, ProcessSpace
 from memleak_android.host.stacks.columns import frame_rows, trace_rows
+from memleak_android.host.stacks.folding import UNWOUND_MAX, fold
 from memleak_android.host.stacks.kernel_stacks import KernelStacks
 from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.stacks.samples import ReadBlock, Samples, read_samples
@@ -26,10 +27,11 @@ from memleak_android.unwind.walk.batch import BatchUnwinder
 
 @dataclass(frozen=True, slots=True)
 class UnwindPlan:
-    """arch_number: of HELLO. mode: cfi, fp (frame records) or both."""
+    """arch_number: of HELLO. mode: cfi, fp (frame records) or both. max_frames: of a stack that is not folded."""
 
     arch_number: int
     mode: str
+    max_frames: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,10 @@ class StackUnwinder:
         space = spaces.index(evidence.references["pid"][new], evidence.times_ns[new])
         if len(new):
             modules = MappedModules(self.files, spaces.spaces)
-            unwinder = BatchUnwinder(spaces.spaces, modules, jobs=self._jobs)
+            unwinder = BatchUnwinder(spaces.spaces, modules, max_frames=UNWOUND_MAX, jobs=self._jobs)
             arch = arch_of(plan.arch_number)
             for samples in read_samples(evidence.references[new], space, self._read_block, arch):
-                traces, frames = self._walk(samples, unwinder, spaces.spaces, plan.mode)
+                traces, frames = self._walk(samples, unwinder, spaces.spaces, plan)
                 numbers = range(len(self.stacks), len(self.stacks) + len(traces))
                 self.stacks.append(trace_rows(samples.rows, traces), frames)
                 self._traces.update(
@@ -97,10 +99,10 @@ class StackUnwinder:
         return self._comparison.result() if mode == "both" else None
 
     def _walk(
-        self, samples: Samples, unwinder: BatchUnwinder, spaces: Sequence[ProcessSpace], mode: str
+        self, samples: Samples, unwinder: BatchUnwinder, spaces: Sequence[ProcessSpace], plan: UnwindPlan
     ) -> tuple[TraceBatch, Rows]:
         """The traces of the samples and their frames (FRAME_ROW). Mode `both` returns the traces by CFI."""
-        batch, flags = samples.batch, samples.rows["flags"]
+        batch, flags, mode = samples.batch, samples.rows["flags"], plan.mode
         if (
             flags & np.uint16(EvidenceFlag.CHAIN_IS_CFI)
         ).any():  # then all are: recorded by the linked-in library
@@ -109,7 +111,7 @@ class StackUnwinder:
         by_records = frame_chains.traces(batch, samples.chains, spaces) if mode in ("fp", "both") else None
         traces = by_records if by_records is not None and mode == "fp" else unwinder.unwind(batch)
         boundary = batch.stack_address + samples.rows["stack_bytes"].astype(np.uint64)
-        traces = stack_tail.settled(traces, samples.rows, boundary)
+        traces = fold(stack_tail.settled(traces, samples.rows, boundary), plan.max_frames)
         frames = frame_rows(traces, batch.space, spaces, self.files)
         if (flags & np.uint16(EvidenceFlag.CHAIN_IS_KERNEL)).any():  # then all are
             return self._kernel.join(samples, traces, frames)

@@ -69,13 +69,14 @@ class SessionOrigin:
 class SessionTracing:
     """How it was measured.
 
-    sample_bytes: mean distance of the samples, 0 = every allocation.
+    max_frames: of a stack that is not folded. sample_bytes: mean distance of the samples, 0 = every allocation.
     pair_functions: (pair, function) of --pairs, by function number. allocator: path of the file with the probes.
     lists_regions: also those of the mmap family that do not grow.
     """
 
     tracer: str
     unwind_mode: str
+    max_frames: int
     sample_bytes: int
     is_every_process: bool
     is_kernel_of_command: bool
@@ -92,6 +93,7 @@ class SessionTracing:
         return cls(
             tracer=str(fields.get("tracer", "unknown")),
             unwind_mode=str(fields.get("unwind", "cfi")),
+            max_frames=max(64, _number(options.get("max_frames")) or 1024),
             sample_bytes=_number(fields.get("sample_bytes")),
             is_every_process=fields.get("every_process") is True,
             is_kernel_of_command=bool(options.get("kernel") and options.get("command")),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attaching import attached
-from tests.support.whole_stacks import PROGRAM, STACKS, check
+from tests.support.whole_stacks import PROGRAM, RECURSION, ROUNDS, STACKS, check
 from tests.support.workloads import TRACERS, built, functions, run
 
 both_ways = pytest.mark.parametrize("mode", STACKS)
@@ -42,3 +42,9 @@ def test_a_limit_is_kept(tracer: str, tmp_path: Path) -> None:
     found = run(tracer, tmp_path, "--", built(PROGRAM), "holes", options=options, codes=(0, 6))
     cut = [site for site in found.sites() if site["end"] == "STACK_TRUNCATED"]
     assert {tuple(functions(site)) for site in cut} == {("malloc", "take", "spread")}
+
+
+def test_all_frames_are_shown_when_asked(tmp_path: Path) -> None:
+    found = run("preload", tmp_path, "--", built(PROGRAM), "recursion", options=["--max-frames", "8192"])
+    deep = {functions(site).count("deep") for site in found.sites() if "deep" in functions(site)}
+    assert deep == {RECURSION + 1 + 2 * number for number in range(ROUNDS)}

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from memleak_android.host.analysis.sites import FOLDED
 from tests.support.workloads import PROGRAMS, functions
 
 PROGRAM = PROGRAMS / "whole_stacks.c"
-ROUNDS, FIBERS = 5, 6
+ROUNDS, FIBERS, RECURSION = 5, 6, 5000
 _SPREAD, _DEEP = ("spread",) * 3, ("deep",) * 4
 # Callers of take() up to the program's outermost function, and their blocks.
 STACKS: Mapping[str, Mapping[tuple[str, ...], int]] = {
@@ -31,6 +32,14 @@ STACKS: Mapping[str, Mapping[tuple[str, ...], int]] = {
     "signal": {
         (*_DEEP, "on_signal"): ROUNDS,
         (*_SPREAD, "several_holes", "turn_signal", "main"): ROUNDS,
+    },
+    "recursion": {  # RECURSION deep and more, folded
+        ("deep",) + ("deep",) * 8 + (FOLDED,) + ("deep",) * 8 + ("turn_recursion", "main"): ROUNDS,
+        ("even",)
+        + ("odd", "even") * 8
+        + (FOLDED,)
+        + ("odd", "even") * 8
+        + ("turn_recursion", "main"): ROUNDS,
     },
 }
 _OUTERMOST = {"main", "in_thread", "in_fiber", "on_signal"}

@@ -126,6 +126,7 @@ class SessionOptions:
     every_stack: bool = False  # no deduplication of stacks
     extend_stacks: bool = False  # record the code addresses in stacks beyond their slice
     unwind: str = "cfi"  # cfi | fp | both: the content of evidence
+    max_frames: int = 1024  # of a stack; more are folded
     older_ns: int = 500_000_000  # age from which evidence leaves the agent's nursery
     min_size: int = 0
     max_size: int = 2**64 - 1

@@ -113,6 +113,40 @@ static void turn_threads(void)
 	thread_with(hole_beyond_a_slice);
 }
 
+/* ---- recursion ----------------------------------------------------------------------------------- */
+
+#define DEPTH 5000
+
+ALONE static void odd(int depth);
+
+ALONE static void even(int depth)
+{
+	if (depth)
+		odd(depth - 1);
+	else
+		take();
+	__asm__ volatile("");
+}
+
+ALONE static void odd(int depth)
+{
+	if (depth)
+		even(depth - 1);
+	else
+		take();
+	__asm__ volatile("");
+}
+
+/* Deeper from round to round. */
+static void turn_recursion(void)
+{
+	static int more;
+
+	deep(DEPTH + more);
+	even(DEPTH + more);
+	more += 2;
+}
+
 /* ---- several stacks of one thread ---------------------------------------------------------------- */
 
 static ucontext_t home, fibers[FIBERS];
@@ -181,7 +215,8 @@ int main(int argc, char **argv)
 	} modes[] = { { "holes", turn_holes },
 		      { "threads", turn_threads },
 		      { "fibers", turn_fibers },
-		      { "signal", turn_signal } };
+		      { "signal", turn_signal },
+		      { "recursion", turn_recursion } };
 
 	if (argc > 2 && puts("ready") > 0 && !fflush(stdout) && getchar() == EOF)
 		return 1;
