@@ -188,7 +188,7 @@ class TracingOptions:
     tracer: TracerName = option(
         "--tracer",
         click.Choice(["auto", "bpf", "preload", "plt", "inline", "bcc"]),
-        "auto: bpf where it is allowed, else preload for a command and plt for a running process."
+        "auto: preload for Python, else bpf where it is allowed, else preload for a command and plt for a running process."
         " bcc: compiled here by python3-bpfcc.",
         default="auto",
         show_default=True,

@@ -107,6 +107,7 @@ STATIC_RULES: tuple[Rule, ...] = tuple(
 
 RUNTIME_MODULE = re.compile(f"({LOADER}|{LIBC}|{LIBSTDCXX}|{LIBGCC})")
 PYTHON_MODULE = re.compile(r"(.*/)?(python[\d.]*[dmt]?|libpython[\w.-]*|lib-dynload/.*)")
+PYTHON_INTERFACE = "PyMem_SetAllocator"  # exported by interpreters whose objects do not come by malloc
 SHIM_MODULE = re.compile(r"(.*-)?libmemleak(-preload)?\.so(\.\d+)?")
 ALLOCATOR = re.compile(
     r"(__libc_|__rtld_|__GI_+|__)*(malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|valloc"

@@ -37,7 +37,7 @@ from memleak_android.host.session.observers import (
     SessionObserver,
     TargetFacts,
 )
-from memleak_android.host.session.other_allocators import other_allocators
+from memleak_android.host.session.other_allocators import other_allocators, python_objects
 from memleak_android.host.session.progress import Progress
 from memleak_android.host.session.reachability import MemoryLook, ScanMemory
 from memleak_android.host.session.session import Schedule, Session
@@ -302,6 +302,7 @@ def _answer_conditions(
     pid = target_pid(capture)
     of_session = [*of_session, *_tell_scenario(plan, capture)]
     others = other_allocators(capture) if plan.target.is_local else []
+    others += python_objects(capture, plan.options) if plan.target.is_local else []
     answers: dict[Condition, Sequence[Reason]] = {
         Condition.SESSION: [Reason(Condition.SESSION, Answer.NO, text) for text in of_session],
         Condition.PROGRAMS: [*unprobed_programs(capture), *hooked_missing(capture), *others],

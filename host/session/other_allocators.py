@@ -10,15 +10,18 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.binaries import SHIM
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.profile.coverage import Answer, Condition, Reason
+from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_MODULE
 from memleak_android.host.stacks.address_spaces import recorded_mapping
 from memleak_android.host.stacks.modules import LocalFiles
-from memleak_android.host.tracers.probes.allocator import defines_malloc
+from memleak_android.host.tracers.agent.session_options import SessionOptions
+from memleak_android.host.tracers.probes.allocator import exports
 from memleak_android.unwind.maps import Mapping
 
 # The C library's malloc is behind another allocator's in search order; a linker's own serves until it has loaded libc.
 _NEVER_MEANT = re.compile(
     r"(lib[cm]|ld|ld-linux.*|ld-musl.*|linker(64)?|libdl)([-.].*)?\.so(\..*)?|linker(64)?"
 )
+_IGNORING = re.compile(r"-[A-Za-z]*[EI][A-Za-z]*")  # python -E and -I: the environment
 _LOOKED_AT_MAX = 4096
 
 
@@ -34,7 +37,7 @@ def other_allocators(capture: Capture) -> list[Reason]:
         if mapping.path in looked_at or len(looked_at) > _LOOKED_AT_MAX:
             continue
         looked_at.add(mapping.path)
-        if name != SHIM and not _NEVER_MEANT.fullmatch(name) and _has_malloc(pid, mapping):
+        if name != SHIM and not _NEVER_MEANT.fullmatch(name) and _exports(pid, mapping, "malloc"):
             found[name] = None
     return [
         Reason(
@@ -46,6 +49,28 @@ def other_allocators(capture: Capture) -> list[Reason]:
     ]
 
 
+def python_objects(capture: Capture, options: SessionOptions) -> list[Reason]:
+    """For a session on this machine by BPF: an interpreter of whose objects it sees the arenas only, as regions."""
+    by_malloc = os.environ.get("PYTHONMALLOC") == "malloc" and not any(
+        map(_IGNORING.fullmatch, options.command)
+    )
+    is_of_bpf = capture.session.tracing.tracer == "bpf" and not options.pairs and not options.every_process
+    if not is_of_bpf or (options.command and by_malloc):
+        return []
+    text = (
+        "Python's objects of up to 512 bytes were not counted, only their arenas"
+        " (--tracer preload -- CMD or --tracer plt --pid N counts them)"
+    )
+    looked_at = set[str]()
+    for pid, mapping in _code_mappings(capture):
+        if mapping.path in looked_at or not PYTHON_MODULE.fullmatch(mapping.path):
+            continue
+        looked_at.add(mapping.path)
+        if _exports(pid, mapping, PYTHON_INTERFACE):
+            return [Reason(Condition.PROGRAMS, Answer.TOLERATED, text)]
+    return []
+
+
 def _code_mappings(capture: Capture) -> Iterator[tuple[int, Mapping]]:
     for maps in capture.maps:
         yield from ((maps.pid, one) for one in parse_maps(maps.text) if one.is_executable)
@@ -54,13 +79,13 @@ def _code_mappings(capture: Capture) -> Iterator[tuple[int, Mapping]]:
             yield int(row["pid"]), recorded_mapping(row, path)
 
 
-def _has_malloc(pid: int, mapping: Mapping) -> bool:
+def _exports(pid: int, mapping: Mapping, function: str) -> bool:
     descriptor = LocalFiles(is_running=False).open(pid, mapping)
     if descriptor is None:
         return False
     try:
         with suppress(MemleakError):  # not an ELF file
-            return defines_malloc(f"/proc/self/fd/{descriptor}")
+            return exports(f"/proc/self/fd/{descriptor}", function)
         return False
     finally:
         os.close(descriptor)

@@ -67,7 +67,8 @@ class Judged:
 
     def _run(self, tracer: str) -> Run:
         environment = valgrind.equal_environment(self.environment, self.folder)
-        return run(tracer, self.folder, "--", *self.argv, environment=environment)
+        words = ("--", *self.argv)  # valgrind sees no objects either: -I ignores PYTHONMALLOC
+        return run(tracer, self.folder, *words, options=["--no-python-objects"], environment=environment)
 
 
 def make_inputs(folder: Path) -> None:

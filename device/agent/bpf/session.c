@@ -90,7 +90,7 @@ static int keep_evidence(struct ml_bpf_session *session, const struct ml_evidenc
 }
 
 /* A record with the program's own words, and its stack in one slice. NULL: it is inconsistent. */
-static const struct ml_evidence *as_sent(struct ml_bpf_session *session, const struct ml_evidence *record, size_t *bytes)
+static const struct ml_evidence *as_sent(struct ml_bpf_session *session, const struct ml_evidence *record, ml_u64 *bytes)
 {
 	if (*bytes < sizeof(*record))
 		return NULL;
@@ -102,10 +102,11 @@ static const struct ml_evidence *as_sent(struct ml_bpf_session *session, const s
 }
 
 /* The size of a ring record gives its type. */
-static int on_record(void *context, void *data, size_t bytes)
+static int on_record(void *context, void *data, size_t data_bytes)
 {
 	struct ml_bpf_session *session = context;
 	const struct ml_evidence *record;
+	ml_u64 bytes = data_bytes;
 
 	if (bytes == sizeof(struct ml_event)) {
 		on_event(session, data);

@@ -14,7 +14,7 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, SessionOptions
 from memleak_android.host.tracers.probes.allocator import (
     check_runs_here,
-    defines_malloc,
+    exports,
     plan_probes,
     probe_lines,
     unprobed_functions,
@@ -137,7 +137,7 @@ def start(options: SessionOptions) -> AgentSession:
 
 def _defines_malloc(path: str) -> bool:
     try:
-        return defines_malloc(path)
+        return exports(path, "malloc")
     except TargetError:
         return False
 

@@ -15,6 +15,7 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.machine.local.loader import load_order, resolve_command
+from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_MODULE
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import (
     PairPlan,
@@ -66,9 +67,27 @@ def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
     if name != "auto" and name != "bpf":
         return _start(name, options)
     capabilities = probe_local()
-    session = _start(choose_tracer(name, options.pid, capabilities), options)
-    session.fallback = instead_of_bpf(capabilities.bpf_refusal, options.pairs is not None, name)
+    chosen = choose_tracer(name, options.pid, capabilities)
+    reason = instead_of_bpf(capabilities.bpf_refusal, options.pairs is not None, name)
+    if name == "auto" and chosen == "bpf" and _is_python(options):
+        chosen, reason = "preload", "the shim counts Python's objects, the BPF tracer does not"
+    session = _start(chosen, options)
+    session.fallback = reason
     return session
+
+
+def _is_python(options: SessionOptions) -> bool:
+    """Whether a command runs Python, and the shim can trace it."""
+    only_bpf = options.object or options.symbols_prefix or options.perf_events or options.without_multi
+    if options.pid is not None or options.pairs or only_bpf or not options.python_objects:
+        return False
+    try:
+        _check_program(options.command[0])
+        program, *libraries = load_order(resolve_command(options.command[0], os.environ), os.environ)
+        paths = [program.path, *(one.path for one in libraries if PYTHON_MODULE.fullmatch(one.path))]
+        return any(ElfFile(path).dynamic_functions({PYTHON_INTERFACE}) for path in paths)
+    except (OSError, TargetError):
+        return False
 
 
 def instead_of_bpf(refusal: str, has_pairs: bool, name: TracerName = "auto") -> str:

@@ -95,9 +95,9 @@ def _default_version(found: Sequence[FunctionSymbol]) -> int:
     return next((symbol.version for symbol in found if symbol.is_default), 0)
 
 
-def defines_malloc(path: str) -> bool:
-    """Whether the dynamic linker can bind malloc to this file. Raises TargetError if the file cannot be probed."""
-    return bool(_open(path).dynamic_functions({"malloc"}))
+def exports(path: str, function: str) -> bool:
+    """Whether the dynamic linker can bind the function to this file. Raises TargetError if the file cannot be probed."""
+    return bool(_open(path).dynamic_functions({function}))
 
 
 def lends_memory(objects: Sequence[LoadedObject]) -> bool:

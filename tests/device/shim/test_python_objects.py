@@ -133,3 +133,24 @@ def test_of_a_running_interpreter(tracer: str, tmp_path: Path) -> None:
             assert held(json.loads(report.read_text())) == ALL
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_python_is_measured_by_the_shim_unless_asked_otherwise(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(extension(SOURCE, sys.executable))}
+    script = tmp_path / "script"
+    script.write_text(f"#!{sys.executable}\n{RUN}\n")
+    script.chmod(0o755)
+    report = run("auto", tmp_path, "--", script, environment=environment).report
+    assert (report["target"]["tracer"], held(report)) == ("preload", ALL)
+
+
+def test_bpf_says_that_objects_are_missing(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(extension(SOURCE, sys.executable))}
+    command = ("--", sys.executable, "-c", RUN)
+    report = run("bpf", tmp_path, *command, environment=environment).report
+    assert held(report) == BY_MALLOC
+    (programs,) = (each for each in report["coverage"] if each["condition"] == "programs")
+    assert programs["answer"] == "tolerated"
+    assert programs["reasons"][0].startswith("Python's objects of up to 512 bytes were not counted")
+    by_malloc = run("bpf", tmp_path, *command, environment={**environment, "PYTHONMALLOC": "malloc"}).report
+    assert (by_malloc["verdict"], held(by_malloc)) == ("ok", ALL)
