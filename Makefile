@@ -37,10 +37,10 @@ proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
 	$(PYTEST) -m proof
 
-# A finding ends the agent, as others would, and is in a file of its own; ASan would forbid the targets their core files.
+# A finding ends the agent and is in a file of its own, UBSan's as a SIGILL; ASan would forbid the targets their core files.
 SANITIZED := $(CURDIR)/build/device/sanitized
-WITH_SANITIZED = MEMLEAKD=$(SANITIZED)/memleakd MEMLEAK_SHIM=$(SANITIZED)/libmemleak.so UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED)/finding \
-	ASAN_OPTIONS=detect_leaks=0:disable_coredump=0:log_path=$(SANITIZED)/finding $(PYTEST)
+WITH_SANITIZED = MEMLEAKD=$(SANITIZED)/memleakd MEMLEAK_SHIM=$(SANITIZED)/libmemleak.so \
+	ASAN_OPTIONS=detect_leaks=0:disable_coredump=0:handle_sigill=1:log_path=$(SANITIZED)/finding $(PYTEST)
 sanitize: $(STAMPS)/dev installed ## the tests of the device parts and the sessions with an agent under ASan and UBSan and a shim under UBSan
 	@$(PYTHON3) .ci/packages.py test
 	@$(MAKE) --no-print-directory -j"$$(nproc)" -f ndk-build/Makefile PYTHON=$(PY) sanitized

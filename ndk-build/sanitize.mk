@@ -4,7 +4,7 @@ S := $(B)/sanitized
 
 KERNEL_HEADERS = -isystem $(ZIG_INCLUDE)/$(uapi_x86_64) -isystem $(ZIG_INCLUDE)/any-linux-any
 SANITIZED_AGENT = $(subst -fno-sanitize=all,-fsanitize=address$(comma)undefined,$(filter-out -O2 -Werror,$(AGENT_CFLAGS))) \
-	-O1 -w -fno-sanitize-recover=all -fno-omit-frame-pointer $(KERNEL_HEADERS)
+	-O1 -w -fsanitize-undefined-trap-on-error -fno-omit-frame-pointer $(KERNEL_HEADERS)
 SANITIZED_SHIM = $(subst -fno-sanitize=all,-fsanitize=undefined -fsanitize-trap=undefined,$(SHIM_CFLAGS)) -Wno-macro-redefined
 comma := ,
 
