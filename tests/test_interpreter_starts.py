@@ -100,7 +100,7 @@ def test_the_measured_pytest(planted: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         subprocess, "run", lambda argv, **_: started.append(argv) or subprocess.CompletedProcess(argv, 0)
     )
-    pytest_plugin._measure([], planted / "run.memleak", follow=False)
+    pytest_plugin._measure([], planted / "run.memleak", planted / "times", follow=False)
     monkeypatch.undo()
     (argv,) = started
     subprocess.run([*argv[: argv.index("record")], "--version"], cwd=planted, check=True, capture_output=True)

@@ -17,10 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 _MESSAGE_BYTES_MAX = 1 << 17  # below the default of net.core.wmem_default
-_PATIENCE_S, _PATIENCE_MIN_S = (
-    5.0,
-    0.1,
-)  # halved at each call that is given up: a thousand such files take minutes
+# Halved at each call that is given up, to no less than what a busy machine needs for a file that comes.
+_PATIENCE_S, _PATIENCE_MIN_S = 5.0, 1.0
 _GOES_ON = b"goes on"
 
 # Says that the call has come farther, which begins its time anew.

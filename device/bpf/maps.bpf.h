@@ -73,6 +73,14 @@ struct ml_walk {
 	ml_u64 words[ML_WINDOW_WORDS];
 };
 
+/* What a record of pages is made of, beside the registers. */
+struct ml_pages_wanted {
+	ml_u64 address;
+	ml_u64 key;
+	ml_u64 bytes;
+	ml_u64 flags;
+};
+
 struct ml_thread {
 	ml_u32 tid; /* 0 = free */
 	ml_u32 padding;
@@ -92,6 +100,7 @@ struct ml_thread {
 	struct ml_pending pending[ML_PENDING];
 	struct ml_bpf_returns returns;
 	struct ml_walk walk;
+	struct ml_pages_wanted wanted;
 	struct ml_regs returned; /* of the last call whose return was seen at its `ret` */
 };
 

@@ -7,6 +7,7 @@
 
 #include "recorder.bpf.h"
 
+#define ML_PAIR_RECEIVED_TRACED 4u /* with --trace, whose code comes on top */
 #define ML_PAIR_RECEIVED 8u /* descriptors of a message; the verifier follows the code for each */
 #define ML_PAIR_STEP 64u    /* handles of a range for each call of a function that is verified once */
 #define ML_PAIR_STEPS 1024u
@@ -276,7 +277,8 @@ static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n, bool at_e
 	/*
 	 * Stack: 216 bytes, like ml_return(). With 272, its deepest call would exceed the 512 of kernels before 6.13.
 	 */
-	for (ml_u32 i = 0; i < n; i++) {
+	ml_follow_stack(thread, ML_SP(regs)); /* once: the verifier follows the loop's code for each handle */
+	for (ml_u32 i = 0; i < n && (i < ML_PAIR_RECEIVED_TRACED || !options.events); i++) {
 		__asm__ volatile("" : "+r"(thread), "+r"(pending) : : "memory"); /* forgets values between iterations */
 		if (!ml_pair_find_handle(pending, i))
 			return 0;
@@ -284,7 +286,7 @@ static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n, bool at_e
 		if (ml_rule(pending)->is_early)
 			ml_pair_settle_early(pending, thread->process);
 	}
-	if (ml_pair_find_handle(pending, n))
+	if (ml_pair_find_handle(pending, options.events && n > ML_PAIR_RECEIVED_TRACED ? ML_PAIR_RECEIVED_TRACED : n))
 		ml_count(ML_LOST_HANDLES, 1);
 	return 0;
 }

@@ -121,7 +121,6 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 
 	if (size < options.min_size || size > options.max_size)
 		return;
-	ml_follow_stack(thread, ML_SP(regs));
 	address &= ML_PAIR_HANDLE_MASK;
 	block.process = thread->process;
 	block.size = size;
@@ -221,9 +220,10 @@ static __always_inline int ml_return(struct ml_regs *regs, bool at_exit)
 	address = ml_result(regs, pending);
 	if (pending->has_old)
 		ml_settle_old(pending, address);
-	if (address)
+	if (address) {
+		ml_follow_stack(thread, ML_SP(regs));
 		ml_record(regs, thread, pending, address);
-	else if (options.events && pending->function < ML_FN_PAIR)
+	} else if (options.events && pending->function < ML_FN_PAIR)
 		ml_trace_alloc(regs, thread, pending, 0, 0);
 	return 0;
 }

@@ -53,28 +53,28 @@ static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *re
 #define ML_SEND_FAULT 1   /* a page is not present, or the record is too small */
 
 /* A record with room for `room` stack bytes: the ring buffer takes only sizes that the verifier knows. */
-#define ML_DEFINE_SEND(room)                                                                                                  \
-	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                             \
-						  const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 bytes, \
-						  ml_u64 flags)                                                               \
-	{                                                                                                                     \
-		struct {                                                                                                      \
-			struct ml_record record;                                                                              \
-			ml_u8 stack[room];                                                                                    \
-		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                     \
-                                                                                                                              \
-		if (!out)                                                                                                     \
-			return ML_SEND_FULL;                                                                                  \
-		out->record.evidence.record_bytes = sizeof(*out);                                                             \
-		out->record.evidence.flags = (ml_u16)flags;                                                                   \
-		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                              \
-		__asm__ volatile("" : "+r"(bytes)); /* the checked value itself is used, not a copy */                        \
-		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs))) {            \
-			bpf_ringbuf_discard(out, BPF_RB_NO_WAKEUP);                                                           \
-			return ML_SEND_FAULT;                                                                                 \
-		}                                                                                                             \
-		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                                 \
-		return 0;                                                                                                     \
+#define ML_DEFINE_SEND(room)                                                                                       \
+	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                  \
+						  const struct ml_bpf_block *block, ml_u64 bytes, ml_u64 flags)    \
+	{                                                                                                          \
+		const volatile struct ml_pages_wanted *wanted = &thread->wanted;                                   \
+		struct {                                                                                           \
+			struct ml_record record;                                                                   \
+			ml_u8 stack[room];                                                                         \
+		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                          \
+                                                                                                                   \
+		if (!out)                                                                                          \
+			return ML_SEND_FULL;                                                                       \
+		out->record.evidence.record_bytes = sizeof(*out);                                                  \
+		out->record.evidence.flags = (ml_u16)flags;                                                        \
+		ml_fill(&out->record, regs, thread, block, wanted->address, wanted->key, bytes);                   \
+		__asm__ volatile("" : "+r"(bytes)); /* the checked value itself is used, not a copy */             \
+		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs))) { \
+			bpf_ringbuf_discard(out, options.quiet_flags);                                             \
+			return ML_SEND_FAULT;                                                                      \
+		}                                                                                                  \
+		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                      \
+		return 0;                                                                                          \
 	}
 
 ML_DEFINE_SEND(512)
@@ -88,30 +88,44 @@ ML_DEFINE_SEND(16384)
 ML_DEFINE_SEND(32768)
 ML_DEFINE_SEND(65528)
 
-/* The same with whole pages, of which only those present are read. stack_bytes is 0 if the innermost is not. */
-#define ML_DEFINE_SEND_PAGES(n_pages)                                                                                          \
-	static __always_inline int ml_send_pages_##n_pages(struct ml_regs *regs, struct ml_thread *thread,                     \
-							   const struct ml_bpf_block *block, ml_u64 address, ml_u64 key,       \
-							   ml_u64 bytes, ml_u64 flags)                                         \
-	{                                                                                                                      \
-		struct {                                                                                                       \
-			struct ml_record record;                                                                               \
-			struct ml_bpf_pages pages;                                                                             \
-			ml_u8 stack[(n_pages) * ML_BPF_PAGE_BYTES];                                                            \
-		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                      \
-		ml_u64 page = ML_SP(regs) & ~(ml_u64)(ML_BPF_PAGE_BYTES - 1);                                                  \
-		ml_u64 n = (ML_SP(regs) + bytes - page + ML_BPF_PAGE_BYTES - 1) / ML_BPF_PAGE_BYTES;                           \
-                                                                                                                               \
-		if (!out)                                                                                                      \
-			return ML_SEND_FULL;                                                                                   \
-		out->record.evidence.record_bytes = sizeof(*out);                                                              \
-		out->record.evidence.flags = (ml_u16)(flags | ML_BPF_EVIDENCE_PAGED);                                          \
-		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                               \
-		for (ml_u32 i = 0; i < (n_pages) && i < n; i++)                                                                \
-			out->pages.is_present[i] = !bpf_probe_read_user(&out->stack[i * ML_BPF_PAGE_BYTES], ML_BPF_PAGE_BYTES, \
-									(const void *)(page + i * ML_BPF_PAGE_BYTES));         \
-		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                                  \
-		return 0;                                                                                                      \
+/*
+ * The same with whole pages, of which only those present are read. stack_bytes is 0 if the innermost is not. They are read by a global
+ * function, so that the verifier follows the loop once and not for each record.
+ */
+#define ML_DEFINE_SEND_PAGES(n_pages)                                                                                    \
+	struct ml_paged_##n_pages {                                                                                      \
+		struct ml_bpf_pages pages;                                                                               \
+		ml_u8 stack[(n_pages) * ML_BPF_PAGE_BYTES];                                                              \
+	};                                                                                                               \
+                                                                                                                         \
+	__noinline int ml_read_pages_##n_pages(struct ml_paged_##n_pages *into, ml_u64 page, ml_u64 n)                   \
+	{                                                                                                                \
+		for (ml_u32 i = 0; into && i < (n_pages) && i < n; i++)                                                  \
+			into->pages.is_present[i] =                                                                      \
+				!bpf_probe_read_user(&into->stack[i * ML_BPF_PAGE_BYTES], ML_BPF_PAGE_BYTES,             \
+						     (const void *)(page + i * ML_BPF_PAGE_BYTES));                      \
+		return 0;                                                                                                \
+	}                                                                                                                \
+                                                                                                                         \
+	static __always_inline int ml_send_pages_##n_pages(struct ml_regs *regs, struct ml_thread *thread,               \
+							   const struct ml_bpf_block *block, ml_u64 bytes, ml_u64 flags) \
+	{                                                                                                                \
+		const volatile struct ml_pages_wanted *wanted = &thread->wanted;                                         \
+		struct {                                                                                                 \
+			struct ml_record record;                                                                         \
+			struct ml_paged_##n_pages paged;                                                                 \
+		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                \
+		ml_u64 page = ML_SP(regs) & ~(ml_u64)(ML_BPF_PAGE_BYTES - 1);                                            \
+                                                                                                                         \
+		if (!out)                                                                                                \
+			return ML_SEND_FULL;                                                                             \
+		out->record.evidence.record_bytes = sizeof(*out);                                                        \
+		out->record.evidence.flags = (ml_u16)(flags | ML_BPF_EVIDENCE_PAGED);                                    \
+		ml_fill(&out->record, regs, thread, block, wanted->address, wanted->key, bytes);                         \
+		ml_read_pages_##n_pages(&out->paged, page,                                                               \
+					(ML_SP(regs) + bytes - page + ML_BPF_PAGE_BYTES - 1) / ML_BPF_PAGE_BYTES);       \
+		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                            \
+		return 0;                                                                                                \
 	}
 
 ML_DEFINE_SEND_PAGES(17)
@@ -157,12 +171,16 @@ static __always_inline ml_u64 ml_reach(void)
 
 /*
  * The slice if the known stack does not serve: sp is on another one, or the stack is longer. In deep nesting
- * ml_next_pending() forgets the stack, so that this runs each time and costs other calls nothing.
+ * ml_next_pending() forgets the stack, so that this runs each time and costs other calls nothing. Global, so that the verifier checks it
+ * once.
  */
-static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
+__noinline ml_u64 ml_find_slice(ml_u64 sp)
 {
+	struct ml_thread *thread = ml_known_thread();
 	ml_u64 above, reach;
 
+	if (!thread)
+		return options.stack_bytes;
 	if (!ml_stack_above(thread, sp))
 		ml_learn_stack(thread, sp);
 	above = ml_stack_above(thread, sp);
@@ -179,10 +197,10 @@ static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
 /* The verifier removes what options.stack_bytes rules out. */
 #define ML_TRY(room)                          \
 	if (cap <= (room) || bytes <= (room)) \
-	return ml_send_##room(regs, thread, block, address, key, bytes, flags)
+	return ml_send_##room(regs, thread, block, bytes, flags)
 
 static __always_inline int ml_send_slice(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
-					 ml_u64 address, ml_u64 key, ml_u64 bytes, ml_u64 flags, ml_u32 cap)
+					 ml_u64 bytes, ml_u64 flags, ml_u32 cap)
 {
 	ML_TRY(512);
 	ML_TRY(1024);
@@ -193,26 +211,19 @@ static __always_inline int ml_send_slice(struct ml_regs *regs, struct ml_thread 
 	ML_TRY(12288);
 	ML_TRY(16384);
 	ML_TRY(32768);
-	return bytes > ML_STACK_BYTES_MAX ? ML_SEND_FAULT : ml_send_65528(regs, thread, block, address, key, bytes, flags);
+	return bytes > ML_STACK_BYTES_MAX ? ML_SEND_FAULT : ml_send_65528(regs, thread, block, bytes, flags);
 }
 
-/* What else a record is made of. */
-struct ml_pages_wanted {
-	ml_u64 address;
-	ml_u64 key;
-	ml_u64 bytes;
-	ml_u64 flags;
-};
-
 /* Not inlined, which would cost every record registers. */
-static __noinline int ml_send_pages(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
-				    const struct ml_pages_wanted *wanted)
+static __noinline int ml_send_pages(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block)
 {
+	const volatile struct ml_pages_wanted *wanted = &thread->wanted;
+
 	if (wanted->bytes <= 16 * ML_BPF_PAGE_BYTES)
-		return ml_send_pages_17(regs, thread, block, wanted->address, wanted->key, wanted->bytes, wanted->flags);
+		return ml_send_pages_17(regs, thread, block, wanted->bytes, wanted->flags);
 	if (wanted->bytes <= 64 * ML_BPF_PAGE_BYTES)
-		return ml_send_pages_65(regs, thread, block, wanted->address, wanted->key, wanted->bytes, wanted->flags);
-	return ml_send_pages_257(regs, thread, block, wanted->address, wanted->key, wanted->bytes, wanted->flags);
+		return ml_send_pages_65(regs, thread, block, wanted->bytes, wanted->flags);
+	return ml_send_pages_257(regs, thread, block, wanted->bytes, wanted->flags);
 }
 
 /*
@@ -235,15 +246,17 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 	if (bytes - 1 < cap) {
 		flags |= ML_EVIDENCE_STACK_WHOLE;
 	} else {
-		ml_u64 slice = ml_find_slice(thread, ML_SP(regs));
+		ml_u64 slice = ml_find_slice(ML_SP(regs));
 
 		bytes = slice & 0xffffffff;
 		flags |= slice >> 32;
 	}
-	result = ml_send_slice(regs, thread, block, address, key, bytes, flags, cap);
+	/* In memory, of which the verifier knows nothing: else it follows the pages' code after each size of a slice. */
+	thread->wanted = (struct ml_pages_wanted){ address, key, bytes, flags };
+	result = ml_send_slice(regs, thread, block, bytes, flags, cap);
 	if (result != ML_SEND_FAULT)
 		return result;
-	return ml_send_pages(regs, thread, block, &(struct ml_pages_wanted){ address, key, bytes, flags });
+	return ml_send_pages(regs, thread, block);
 }
 
 /*

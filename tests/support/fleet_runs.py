@@ -31,7 +31,7 @@ def command(dataset: object, *words: object) -> list[str]:
 
 def fleet(dataset: object, *words: object) -> FleetRun:
     """Its worker is a thread where `words` choose none: a process reads all modules again, in two seconds of CPU time."""
-    module = "" if {"--jobs", "--engine"} & set(words) else "tests.support.fleet_in_threads"
+    module = "" if {"--jobs", "--engine"} & set(words) else "tests.support.fakes.fleet_in_threads"
     done = run_program(command(dataset, *words)[3:], timeout_s=1000, module=module)
     return FleetRun(done.returncode, done.stdout, done.stderr)
 

@@ -291,11 +291,8 @@ static bool parse_number(struct ml_config *config, const char *key, const char *
 		if (!ml_config_number(text, 10, &value))
 			return false;
 		if (number_keys[i].bytes == 1)
-			*(bool *)field = value != 0;
-		else if (number_keys[i].bytes == 4)
-			*(ml_u32 *)field = (ml_u32)value;
-		else
-			*(ml_u64 *)field = value;
+			value = value != 0;
+		memcpy(field, &value, number_keys[i].bytes); /* every architecture is little-endian */
 		return true;
 	}
 	return false;

@@ -68,11 +68,11 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _running(pid: int) -> dict[str, int]:
-    """Descendants by the names of their programs."""
+    """Descendants by the names of their programs: of several the outermost, as the agent beside its reader."""
     found = {}
     for one in _descendants(pid):
         with contextlib.suppress(FileNotFoundError):  # it has ended
-            found[os.path.basename(os.readlink(f"/proc/{one}/exe"))] = one
+            found.setdefault(os.path.basename(os.readlink(f"/proc/{one}/exe")), one)
     return found
 
 

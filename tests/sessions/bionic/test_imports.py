@@ -24,7 +24,7 @@ BIONIC_SINCE = {
     "getauxval": 18,
     "pthread_atfork": 12,
 }
-# Of other libcs: the shim does without where they are missing.
+# Of others: the shim does without where they are missing.
 OTHERS = {
     "__errno_location",
     "__libc_calloc",
@@ -33,6 +33,11 @@ OTHERS = {
     "__libc_memalign",
     "__libc_realloc",
     "__libc_single_threaded",
+    # of CPython
+    "PyMem_Calloc",
+    "PyMem_GetAllocator",
+    "PyMem_SetAllocator",
+    "_Py_MergeZeroLocalRefcount",
 }
 
 

@@ -152,9 +152,9 @@ static void examine(void)
 
 static ml_u32 bytes_to_end_of_stack(ml_u64 sp)
 {
-	size_t bytes;
-	char *text = ml_process_maps_read((ml_u32)getpid(), &bytes);
-	ml_u64 left = text ? ml_process_maps_end(text, sp) - sp : 0;
+	char *text = ml_process_maps_read((ml_u32)getpid(), NULL);
+	struct ml_maps_line line;
+	ml_u64 left = ml_process_maps_find(text, sp, &line) ? line.end - sp : 0;
 
 	free(text);
 	return left < sizeof(record.stack) ? (ml_u32)left : sizeof(record.stack);
