@@ -10,7 +10,7 @@
 #ifndef ML_OLD_KERNEL
 
 #define ML_MREMAP_DONTUNMAP 4
-/* Evidence is sent for a key's 1st, 2nd, 4th, 8th … call; of partial keys, which may stand for several stacks, for so many each. */
+/* Until the agent has sent the rules of a program's files, callers share a key. So many calls of such a key have keys of their own. */
 #define ML_REGION_EACH 16
 
 /* Stack key → its number of calls. */
@@ -49,14 +49,18 @@ static __always_inline bool ml_read_region_call(void *event, struct ml_region_ca
 	return ml_read_syscall(call->regs, &call->first) && !ml_is_of_heap(call->thread, ML_SP(call->regs));
 }
 
-static __always_inline bool ml_region_is_due(ml_u64 key, ml_u64 flags)
+/* Whether evidence is due: for a key's 1st, 2nd, 4th, 8th … call. Gives a call whose stack the key does not tell a key of its own. */
+static __always_inline bool ml_region_is_due(ml_u64 *key, bool is_exact)
 {
-	ml_u64 one = 1, n, *calls = bpf_map_lookup_elem(&region_calls, &key);
+	ml_u64 one = 1, n = 1, *calls = bpf_map_lookup_elem(&region_calls, key);
 
-	if (!calls)
-		return !bpf_map_update_elem(&region_calls, &key, &one, BPF_ANY);
-	n = __sync_fetch_and_add(calls, 1) + 1;
-	return !(n & (n - 1)) || (flags & ML_KEY_PARTIAL && n <= ML_REGION_EACH) || options.every_stack;
+	if (calls)
+		n = __sync_fetch_and_add(calls, 1) + 1;
+	else
+		bpf_map_update_elem(&region_calls, key, &one, BPF_ANY);
+	if (!is_exact && n <= ML_REGION_EACH)
+		*key = ml_mix(*key, n) | 1;
+	return !(n & (n - 1)) || (!is_exact && n <= ML_REGION_EACH + 1) || options.every_stack;
 }
 
 static __always_inline void ml_record_region(const struct ml_region_call *call, ml_u32 function, ml_u64 size,
@@ -69,11 +73,13 @@ static __always_inline void ml_record_region(const struct ml_region_call *call, 
 				      .sequence = ++thread->sequence,
 				      .function = function };
 	ml_u64 flags, key;
+	bool is_due;
 
 	ml_follow_stack(thread, ML_SP(call->regs));
 	key = ml_mix(ml_stack_key(thread, call->regs, &flags), function) | 1;
+	is_due = ml_region_is_due(&key, flags & ML_BPF_KEY_EXACT);
 	ml_send_region(call->regs, thread, function, call->value, size, old_address, key);
-	if (options.stack_bytes && options.left_out != ML_BPF_KNOWN_LEFT_OUT && ml_region_is_due(key, flags) &&
+	if (options.stack_bytes && options.left_out != ML_BPF_KNOWN_LEFT_OUT && is_due &&
 	    ml_send_evidence(call->regs, thread, &block, call->value, key, 0, options.stack_bytes))
 		ml_count(ML_LOST_RING_FULL, 1);
 }
