@@ -52,29 +52,39 @@ static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *re
 #define ML_SEND_FULL (-1) /* the ring */
 #define ML_SEND_FAULT 1   /* a page is not present, or the record is too small */
 
+/* In memory, of which the verifier knows nothing: else it follows the pages' code after each size of a slice. */
+static __always_inline int ml_want_pages(struct ml_thread *thread, ml_u64 address, ml_u64 key, ml_u64 bytes, ml_u64 flags)
+{
+	thread->wanted = (struct ml_pages_wanted){ address, key, bytes, flags };
+	return ML_SEND_FAULT;
+}
+
 /* A record with room for `room` stack bytes: the ring buffer takes only sizes that the verifier knows. */
-#define ML_DEFINE_SEND(room)                                                                                       \
-	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                  \
-						  const struct ml_bpf_block *block, ml_u64 bytes, ml_u64 flags)    \
-	{                                                                                                          \
-		const volatile struct ml_pages_wanted *wanted = &thread->wanted;                                   \
-		struct {                                                                                           \
-			struct ml_record record;                                                                   \
-			ml_u8 stack[room];                                                                         \
-		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                          \
-                                                                                                                   \
-		if (!out)                                                                                          \
-			return ML_SEND_FULL;                                                                       \
-		out->record.evidence.record_bytes = sizeof(*out);                                                  \
-		out->record.evidence.flags = (ml_u16)flags;                                                        \
-		ml_fill(&out->record, regs, thread, block, wanted->address, wanted->key, bytes);                   \
-		__asm__ volatile("" : "+r"(bytes)); /* the checked value itself is used, not a copy */             \
-		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs))) { \
-			bpf_ringbuf_discard(out, options.quiet_flags);                                             \
-			return ML_SEND_FAULT;                                                                      \
-		}                                                                                                  \
-		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                      \
-		return 0;                                                                                          \
+#define ML_DEFINE_SEND(room)                                                                                                  \
+	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                             \
+						  const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 bytes, \
+						  ml_u64 flags)                                                               \
+	{                                                                                                                     \
+		struct {                                                                                                      \
+			struct ml_record record;                                                                              \
+			ml_u8 stack[room];                                                                                    \
+		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                     \
+                                                                                                                              \
+		if (!out)                                                                                                     \
+			return ML_SEND_FULL;                                                                                  \
+		out->record.evidence.record_bytes = sizeof(*out);                                                             \
+		out->record.evidence.flags = (ml_u16)flags;                                                                   \
+		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                              \
+		__asm__ volatile("" : "+r"(bytes)); /* the checked value itself is used, not a copy */                        \
+		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs))) {            \
+			const volatile struct ml_evidence *not_sent = &out->record.evidence;                                  \
+                                                                                                                              \
+			ml_want_pages(thread, not_sent->address, not_sent->key, not_sent->stack_bytes, not_sent->flags);      \
+			bpf_ringbuf_discard(out, options.quiet_flags);                                                        \
+			return ML_SEND_FAULT;                                                                                 \
+		}                                                                                                             \
+		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                                 \
+		return 0;                                                                                                     \
 	}
 
 ML_DEFINE_SEND(512)
@@ -197,10 +207,10 @@ __noinline ml_u64 ml_find_slice(ml_u64 sp)
 /* The verifier removes what options.stack_bytes rules out. */
 #define ML_TRY(room)                          \
 	if (cap <= (room) || bytes <= (room)) \
-	return ml_send_##room(regs, thread, block, bytes, flags)
+	return ml_send_##room(regs, thread, block, address, key, bytes, flags)
 
 static __always_inline int ml_send_slice(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
-					 ml_u64 bytes, ml_u64 flags, ml_u32 cap)
+					 ml_u64 address, ml_u64 key, ml_u64 bytes, ml_u64 flags, ml_u32 cap)
 {
 	ML_TRY(512);
 	ML_TRY(1024);
@@ -211,7 +221,8 @@ static __always_inline int ml_send_slice(struct ml_regs *regs, struct ml_thread 
 	ML_TRY(12288);
 	ML_TRY(16384);
 	ML_TRY(32768);
-	return bytes > ML_STACK_BYTES_MAX ? ML_SEND_FAULT : ml_send_65528(regs, thread, block, bytes, flags);
+	return bytes > ML_STACK_BYTES_MAX ? ml_want_pages(thread, address, key, bytes, flags) :
+					    ml_send_65528(regs, thread, block, address, key, bytes, flags);
 }
 
 /* Not inlined, which would cost every record registers. */
@@ -251,9 +262,7 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 		bytes = slice & 0xffffffff;
 		flags |= slice >> 32;
 	}
-	/* In memory, of which the verifier knows nothing: else it follows the pages' code after each size of a slice. */
-	thread->wanted = (struct ml_pages_wanted){ address, key, bytes, flags };
-	result = ml_send_slice(regs, thread, block, bytes, flags, cap);
+	result = ml_send_slice(regs, thread, block, address, key, bytes, flags, cap);
 	if (result != ML_SEND_FAULT)
 		return result;
 	return ml_send_pages(regs, thread, block);

@@ -119,8 +119,8 @@ static inline __attribute__((always_inline)) ml_u32 ml_bpf_home(ml_u64 address)
 #define ML_BPF_KEY_SLOTS (1u << 18)
 #define ML_BPF_KEY_PROBES 16
 
-/* Flags used only here and by the agent, beside enum ml_key_flag. */
-#define ML_BPF_KEY_EXACT (1ull << 32) /* all return addresses, by rules, and nothing else */
+/* Used only here and by the agent, beside enum ml_key_flag. Fits an immediate: a mask of 64 bits is loaded by two instructions. */
+#define ML_BPF_KEY_EXACT (1u << 30) /* all return addresses, by rules, and nothing else */
 
 struct ml_bpf_key {
 	ml_u64 key; /* 0 = free */

@@ -95,8 +95,13 @@ static int add_keys(const struct reader *reader)
 	for (ml_u32 slot = 0; slot < ML_BPF_KEY_SLOTS && !result; slot++) {
 		const struct ml_bpf_key *key = &reader->bpf->keys[slot];
 		const struct ml_key_row row = {
-			key->key,        key->alloc_objects, key->alloc_bytes,     key->free_objects,
-			key->free_bytes, (ml_u32)key->flags, (ml_u32)key->process,
+			key->key,
+			key->alloc_objects,
+			key->alloc_bytes,
+			key->free_objects,
+			key->free_bytes,
+			(ml_u32)key->flags & ML_KEY_PARTIAL,
+			(ml_u32)key->process,
 		};
 
 		if (key->key)
