@@ -18,6 +18,7 @@ def own_callee(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process with little patience, which later tests do not meet."""
     monkeypatch.setattr(abandonable_calls, "_callee", abandonable_calls._Callee())
     monkeypatch.setattr(abandonable_calls._callee, "patience_s", 1.0)
+    monkeypatch.setattr(abandonable_calls, "_PATIENCE_MIN_S", 0.1)
 
 
 def opened_file(progress: Progress, path: str) -> tuple[int, int]:
