@@ -20,7 +20,7 @@ FEW, LIMIT_KB, SLOTS = 300, 3_000_000, 128  # so many slots remain of the shim's
 
 def check(report: Mapping[str, Any], n_threads: int) -> None:
     found = sum(site["inuse_objects"] for site in report["sites"] if "each" in functions(site))
-    assert (found, report["totals"]["unattributed_objects"]) == (n_threads, 0)
+    assert (found, report["totals"]["unattributed_objects"]) == (n_threads, 0), report["notes"]
     assert not any(report["totals"]["lost"].values())
 
 
