@@ -60,6 +60,7 @@ def test_of_a_program_that_we_start(tracer: str, tmp_path: Path) -> None:
     assert 1009 <= report["totals"]["inuse_space"] < 65536, "regions are no blocks"
 
 
+@pytest.mark.compares_code
 @pytest.mark.parametrize("tracer", ["plt", "inline", "bpf"])
 def test_of_a_running_program(tracer: str, tmp_path: Path) -> None:
     argv = [built("arenas"), "libc"]
