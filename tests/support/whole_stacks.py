@@ -57,7 +57,7 @@ def check(report: Mapping[str, Any], mode: str) -> None:
         found[tuple(callers[: last + 1])] += site["inuse_objects"]
         assert site["end"] == "ROOT" or "on_signal" in callers, callers
     assert found == STACKS[mode]
-    assert not any(report["totals"]["lost"].values())
+    assert {cause: n for cause, n in report["totals"]["lost"].items() if n} == {}
 
 
 # ---- allocations inside allocations that have not returned ----
@@ -71,7 +71,7 @@ LEVEL = ["descend", "nested_malloc", "keep"]
 
 def check_nested(report: Mapping[str, Any]) -> None:
     """Each stack is the program's, up to main, however many calls are pending in it."""
-    assert not any(report["totals"]["lost"].values())
+    assert {cause: n for cause, n in report["totals"]["lost"].items() if n} == {}
     check_nested_blocks(report, DEPTH)
 
 
