@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth
 from memleak_android.host.analysis.memory_use import Mapping, is_size
 from memleak_android.host.heap import attribution
-from memleak_android.host.profile.profile import Trend
+from memleak_android.host.profile.growth import Trend
 from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
 from memleak_android.host.wire.blocks import Rows
 

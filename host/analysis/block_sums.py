@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from memleak_android.host.heap.attribution import UNATTRIBUTED, sampling_weights, variances
 from memleak_android.host.heap.keys import KeyStacks
 from memleak_android.host.heap.survivors import Survivors
-from memleak_android.host.profile.profile import AGE_BOUNDS_S, Block, Growth, LeakKind, LeakSum, ThreadSum
+from memleak_android.host.profile.growth import Growth
+from memleak_android.host.profile.profile import AGE_BOUNDS_S, Block, LeakKind, LeakSum, ThreadSum
 from memleak_android.host.profile.sort_orders import WEIGHTS
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
 

@@ -12,8 +12,8 @@ from memleak_android.host.heap.attribution import UNATTRIBUTED
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, KeySnapshot, held_by_key
 from memleak_android.host.heap.keys import SUM_MAX, KeyShares, KeyStacks, key_identity
-from memleak_android.host.profile.profile import Growth, GrowthSpan
-from memleak_android.host.wire.blocks import HELD_ROW, Reason
+from memleak_android.host.profile.growth import Growth, GrowthSpan
+from memleak_android.host.wire.blocks import HELD_ROW, Reason, Rows
 
 STACKS_MAX = 5_000  # judged: those that rose most
 
@@ -23,10 +23,11 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SessionGrowth:
-    """by_stack: by number of the stack; empty where there are too few instants."""
+    """by_stack: by number of the stack; empty where there are too few instants, and then there is no history."""
 
     span: GrowthSpan | None
     by_stack: dict[int, Growth]
+    history: "StackHistory | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,68 @@ def session_growth(
         return SessionGrowth(GrowthSpan(0, 0, len(instants.held), INSTANTS_MIN, instants.run_s), {})
     times_ns = [max(0, each.timestamp_ns - begin_ns) for each in instants.held]
     span = GrowthSpan(times_ns[0], times_ns[-1], len(times_ns), INSTANTS_MIN, instants.run_s)
-    chosen, series = _series(instants, _shares(held, keys), held)
-    growth = (replace(each, run_s=instants.run_s) for each in judge_growth(series))
-    return SessionGrowth(span, dict(zip(chosen.tolist(), growth, strict=True)))
+    history = StackHistory(instants, _shares(held, keys), held)
+    each = np.arange(history.n_stacks)
+    return SessionGrowth(
+        span, history.judge(np.where(history.is_held, each, UNATTRIBUTED), len(each)), history
+    )
+
+
+class StackHistory:
+    """What stacks held at the instants that are judged, to be judged one by one or in groups."""
+
+    def __init__(self, instants: _Instants, shares: KeyShares, held: HeldBlocks) -> None:
+        self._instants, self._shares, self._held = instants, shares, held
+        self.n_stacks = shares.n_stacks
+        self.is_held = np.zeros(shares.n_stacks, bool)
+        self.is_held[shares.stack[: shares.n_live]] = True
+
+    def judge(self, group: Numbers, n_groups: int) -> dict[int, Growth]:
+        """By group, those STACKS_MAX that rose most. group: (n_stacks,) number of each stack's, UNATTRIBUTED = in none."""
+        first, last = (self._sums(self._instants.held[i].rows, "space", group, n_groups) for i in (0, -1))
+        members = np.unique(group[group != UNATTRIBUTED])
+        chosen = members[np.argsort(first[members] - last[members], kind="stable")[:STACKS_MAX]]
+        column = np.full(n_groups + 1, UNATTRIBUTED)
+        column[chosen] = np.arange(len(chosen))
+        judged = self._judge(column[group], len(chosen))
+        return dict(zip(chosen.tolist(), judged, strict=True))
+
+    def judge_sum(self, is_counted: NDArray[np.bool_]) -> Growth:
+        """Of these stacks together."""
+        (growth,) = self._judge(np.where(is_counted, 0, UNATTRIBUTED), 1)
+        return growth
+
+    def _judge(self, column: Numbers, n: int) -> list[Growth]:
+        """column: (n_stacks,) which of n columns of a Series each stack counts for, UNATTRIBUTED = none."""
+        held = self._instants.held
+        space = np.stack([self._sums(each.rows, "space", column, n) for each in held])
+        variance = sum(self._sums(held[i].rows, "variance", column, n) for i in (0, -1))
+        times_ns = np.array([each.timestamp_ns for each in held], np.uint64)
+        of_block = np.append(column, UNATTRIBUTED)[self._held.stack]  # UNATTRIBUTED, -1, finds itself
+        variance -= 2 * self._old_variance(of_block, times_ns[0], n)
+        stderr = np.sqrt(np.maximum(variance, 0))
+        series = Series(self._instants.seconds, space, stderr, self._stayed(of_block, times_ns, n))
+        return [replace(each, run_s=self._instants.run_s) for each in judge_growth(series)]
+
+    def _sums(self, rows: Rows, name: str, column: Numbers, n: int) -> Floats:
+        is_counted = column != UNATTRIBUTED
+        by_stack = self._shares.by_stack(rows, name)
+        return np.asarray(np.bincount(column[is_counted], by_stack[is_counted], n), np.float64)
+
+    def _stayed(self, of_block: Numbers, times_ns: NDArray[np.uint64], n: int) -> Floats:
+        """(t, n) bytes of each column's blocks in the last snapshot that existed at each instant already."""
+        is_counted = of_block != UNATTRIBUTED
+        rows, weight = self._held.rows, self._held.weight
+        since = np.searchsorted(times_ns, rows["timestamp_ns"][is_counted])  # the first instant that has it
+        size = np.minimum(rows["size"][is_counted].astype(np.float64) * weight[is_counted], SUM_MAX)
+        shape = len(times_ns) + 1, n
+        came = np.bincount(since * n + of_block[is_counted], size, shape[0] * n).reshape(shape)
+        return np.asarray(np.cumsum(came[:-1], axis=0), np.float64)
+
+    def _old_variance(self, of_block: Numbers, until_ns: np.uint64, n: int) -> Floats:
+        """Of the blocks that existed at the first instant: the same samples, so they cancel in the difference."""
+        is_old = (of_block != UNATTRIBUTED) & (self._held.rows["timestamp_ns"] <= until_ns)
+        return np.asarray(np.bincount(of_block[is_old], self._held.variance[is_old], n), np.float64)
 
 
 def _by_time(held: list[KeySnapshot], begin_ns: int) -> _Instants:
@@ -128,36 +188,3 @@ def _shares(held: HeldBlocks, known: KeyStacks) -> KeyShares:
         n_stacks=known.n_stacks,
         n_live=len(pairs),
     )
-
-
-def _series(instants: _Instants, shares: KeyShares, held: HeldBlocks) -> tuple[Numbers, Series]:
-    first_rows, last_rows = instants.held[0].rows, instants.held[-1].rows
-    rise = shares.by_stack(last_rows, "space") - shares.by_stack(first_rows, "space")
-    holding = np.unique(shares.stack[: shares.n_live])
-    chosen = holding[np.argsort(-rise[holding], kind="stable")[:STACKS_MAX]]
-    space = np.stack([shares.by_stack(each.rows, "space")[chosen] for each in instants.held])
-    variance = shares.by_stack(first_rows, "variance") + shares.by_stack(last_rows, "variance")
-    times_ns = np.array([each.timestamp_ns for each in instants.held], np.uint64)
-    variance -= 2 * _old_variance(held, times_ns[0], shares.n_stacks)
-    stderr = np.sqrt(np.maximum(variance[chosen], 0))
-    return chosen, Series(instants.seconds, space, stderr, _stayed(held, times_ns, chosen, shares.n_stacks))
-
-
-def _stayed(held: HeldBlocks, times_ns: NDArray[np.uint64], chosen: Numbers, n_stacks: int) -> Floats:
-    """(t, n) bytes of each chosen stack's blocks in the last snapshot that existed at each instant already."""
-    column = np.full(n_stacks + 1, UNATTRIBUTED)
-    column[chosen] = np.arange(len(chosen))
-    column = column[np.where(held.stack == UNATTRIBUTED, n_stacks, held.stack)]
-    is_chosen = column != UNATTRIBUTED
-    since = np.searchsorted(times_ns, held.rows["timestamp_ns"][is_chosen])  # the first instant that has it
-    size = np.minimum(held.rows["size"][is_chosen].astype(np.float64) * held.weight[is_chosen], SUM_MAX)
-    column = column[is_chosen]
-    shape = len(times_ns) + 1, len(chosen)
-    came = np.bincount(since * len(chosen) + column, size, shape[0] * shape[1]).reshape(shape)
-    return np.asarray(np.cumsum(came[:-1], axis=0), np.float64)
-
-
-def _old_variance(held: HeldBlocks, until_ns: np.uint64, n_stacks: int) -> Floats:
-    """Of the blocks that existed at the first instant: the same samples, so they cancel in the difference."""
-    is_old = (held.stack != UNATTRIBUTED) & (held.rows["timestamp_ns"] <= until_ns)
-    return np.asarray(np.bincount(held.stack[is_old], held.variance[is_old], n_stacks), np.float64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.profile.profile import Growth, Trend
+from memleak_android.host.profile.growth import Growth, Trend
 
 INSTANTS_MIN = 5  # with fewer no order of the slopes is unlikely enough: 2/4! is 8 %, 2/5! is 2 %
 Z_95 = 1.96

@@ -1,7 +1,7 @@
 """Survivors → Profile: sums, growth, names, and whether it is complete."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,22 @@ from memleak_android.host.analysis.block_sums import (
     without_stacks,
 )
 from memleak_android.host.analysis.coverage import judge_coverage
+from memleak_android.host.analysis.growth_by_place import PlaceNumbers, judge_places
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
 from memleak_android.host.analysis.memory_use import read_memory
 from memleak_android.host.analysis.peak_and_churn import churn_sites, peak_of
 from memleak_android.host.analysis.process_sums import process_names, process_sums, shares_by_stack
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.analysis.provenance import read_provenance
-from memleak_android.host.analysis.sites import SiteNamer, make_sites
+from memleak_android.host.analysis.sites import SiteNamer, holding_stacks, make_sites
 from memleak_android.host.analysis.totals import make_totals
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.keys import KeyStacks, key_stacks
 from memleak_android.host.heap.survivors import Survivors
+from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
+from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import (
     CallSite,
     FpAgreement,
@@ -36,7 +39,6 @@ from memleak_android.host.profile.profile import (
     Target,
     ThreadStop,
     Totals,
-    Trend,
     Unwinding,
     Verdict,
 )
@@ -90,14 +92,15 @@ def make_profile(
     if view.most_sites:
         shown = largest_sums(shown, growth.by_stack, view.most_sites)
     shares = shares_by_stack(sums.shown_by_process)
-    sites = make_sites(shown, sums, namer, growth.by_stack, shares, progress)
+    numbers = PlaceNumbers()
+    sites = make_sites(shown, sums, namer, growth.by_stack, shares, numbers, progress)
     modules = namer.modules()
     totals = make_totals(capture, survivors.snapshot, sums)
     now_ns = survivors.snapshot.timestamp_ns or capture.last_timestamp_ns
     begin_ns, is_end = _begin_ns(capture), view.warmup_ns is not None
     unowned = _unowned(capture, view, begin_ns, now_ns)
     coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, unowned)
-    return Profile(
+    profile = Profile(
         target=_target(capture),
         duration_ns=max(0, now_ns - begin_ns),
         verdict=Verdict.OK if is_sufficient(coverage) else Verdict.INCOMPLETE,
@@ -117,7 +120,17 @@ def make_profile(
         leaks=sums.all_leaks,
         coverage=coverage,
         unowned=unowned,
+        places=judge_places(sites, holding_stacks(shown), numbers, growth),
+        growth_in_all=_growth_in_all(survivors.stacks, growth),
     )
+    return replace(profile, answer=answer_of(profile)) if is_end else profile
+
+
+def _growth_in_all(table: StackTable, growth: SessionGrowth) -> Growth | None:
+    """Of all stacks but those of --pairs, whose handles are no memory."""
+    if growth.history is None:
+        return None
+    return growth.history.judge_sum(table.traces["function"][table.first_trace] < FIRST_PAIR_FUNCTION)
 
 
 def _unowned(capture: Capture, view: View, begin_ns: int, now_ns: int) -> tuple[UnownedGrowth, ...]:

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.analysis.block_sums import BlockSums, StackSums, rounded
+from memleak_android.host.analysis.growth_by_place import PlaceNumbers
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
-from memleak_android.host.profile.profile import CallSite, Frame, Growth, ModuleSummary, ProcessShare
+from memleak_android.host.profile.growth import Growth
+from memleak_android.host.profile.profile import CallSite, Frame, ModuleSummary, ProcessShare
 from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part
 from memleak_android.host.stacks.modules import ModuleFile
@@ -167,12 +169,11 @@ def make_sites(
     namer: SiteNamer,
     growth: Mapping[int, Growth],
     processes: Mapping[int, tuple[ProcessShare, ...]],
+    places: PlaceNumbers,
     progress: ProgressCallback = no_progress,
 ) -> tuple[CallSite, ...]:
-    """Sites that hold something in `sums`, largest first. growth, processes: by number of the stack."""
-    table = namer.table
-    holding = np.flatnonzero(sums.inuse_objects > 0)
-    holding = holding[np.argsort(-sums.inuse_space[holding], kind="stable")]
+    """Sites of holding_stacks(sums). growth, processes: by number of the stack."""
+    table, holding = namer.table, holding_stacks(sums)
     namer.resolve(holding)
     traces = table.traces[table.first_trace[holding]]
     columns = (
@@ -190,6 +191,7 @@ def make_sites(
             progress("naming stacks", len(sites) / len(holding))
         stack, space, objects, alloc_space, alloc_objects, oldest, approximate, error, function, end = row
         ages = tuple(sums.ages[stack].tolist())
+        kind = namer.kind(function, frames, objects)
         sites.append(
             CallSite(
                 id=id_,
@@ -198,7 +200,7 @@ def make_sites(
                 alloc_space=_known(alloc_space),
                 alloc_objects=_known(alloc_objects),
                 oldest_ns=oldest,
-                kind=namer.kind(function, frames, objects),
+                kind=kind,
                 end=end_name(end),
                 frames=frames,
                 approximate=approximate,
@@ -208,9 +210,16 @@ def make_sites(
                 leaks=blocks.leaks.get(stack, ()),
                 processes=processes.get(stack, ()),
                 ages=known_ages.setdefault(ages, ages),
+                place=places.number(frames, kind),
             )
         )
     return tuple(sites)
+
+
+def holding_stacks(sums: StackSums) -> NDArray[np.int64]:
+    """Numbers of the stacks that hold something, largest first."""
+    holding = np.flatnonzero(sums.inuse_objects > 0)
+    return holding[np.argsort(-sums.inuse_space[holding], kind="stable")]
 
 
 def _rows(columns: Sequence[NDArray[Any]]) -> Iterator[tuple[Any, ...]]:

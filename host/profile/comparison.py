@@ -156,6 +156,7 @@ _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "leaks": _first,
     "ages": lambda a, b: tuple(map(sum, zip(a, b, strict=False))),
     "processes": _first,
+    "place": _first,
 }
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from math import hypot
 
 from memleak_android.host.errors import UsageError
+from memleak_android.host.profile.answering import answer_of, growth_of_places
 from memleak_android.host.profile.comparison import compare, merged_sites
 from memleak_android.host.profile.gate_result import Gate, GrowthGate, SuppressionUse
-from memleak_android.host.profile.profile import CallSite, Growth, Profile, Trend, Verdict
+from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.suppressions import Suppressions
 from memleak_android.host.profile.unowned import UnownedPart
 
@@ -123,6 +125,8 @@ def judge(profile: Profile, rules: GateRules) -> Profile:
         return profile
     is_incomplete = profile.gate.is_incomplete if profile.gate else profile.verdict is Verdict.INCOMPLETE
     profile = _with_suppressed(profile, rules.suppressions)
+    if profile.answer is not None:
+        profile = replace(profile, answer=answer_of(profile))
     if rules.growth and (reason := not_judged(profile)):
         profile, is_incomplete = replace(profile, notes=tuple(dict.fromkeys((reason, *profile.notes)))), True
     counts = sorted(_counts(profile, rules), key=lambda count: (-count.space, -count.objects, count.id))
@@ -147,6 +151,9 @@ def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
         return gate
     sites = [site for site in profile.sites if site.kind != "runtime" and not site.suppressed_by]
     growth, growing = weigh_growth(rules.growth, sites, rules.baseline[0] if rules.baseline else None)
+    in_all = growth_of_places(profile)
+    if in_all is not None and not rules.baseline and in_all.bytes_per_s > growth.rate:
+        growth = replace(growth, rate=in_all.bytes_per_s, error=_error(in_all))
     if not rules.growth.is_by_run:
         unowned = [each for each in profile.unowned if each.part is UnownedPart.MAPPINGS]
         growth = replace(growth, rate=growth.rate + sum(each.bytes_per_s for each in unowned))

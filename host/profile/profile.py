@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from memleak_android.host.profile.answer import PLACES, Answer, Place
 from memleak_android.host.profile.coverage import Coverage
 from memleak_android.host.profile.field_types import (
     ALWAYS,
@@ -19,10 +20,10 @@ from memleak_android.host.profile.field_types import (
     End,
     Kind,
     RawText,
-    RunSeconds,
     SiteId,
 )
 from memleak_android.host.profile.gate_result import Gate
+from memleak_android.host.profile.growth import Growth, GrowthSpan
 from memleak_android.host.profile.unowned import UnownedGrowth
 
 
@@ -78,46 +79,6 @@ class Block:
     tid: int
 
 
-class Trend(StrEnum):
-    """The course of a site's memory over the session; the rules are in docs/use/growth.md."""
-
-    GROWS = "grows"
-    BURST = "burst"  # nearly all of its rise at once
-    PLATEAU = "plateau"  # rose, and then no more
-    STEADY = "steady"
-
-
-RATE = "by Theil and Sen over the session's snapshots, whatever the trend"
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Certainty (95 % from low to high), begin and kind of growth_bytes_per_s; see docs/use/growth.md."""
-
-    trend: Trend
-    bytes_per_s: Annotated[float, Meta(description=RATE)]
-    low: float
-    high: float
-    since_ns: Annotated[int, Meta(ge=0, description="of the session")]
-    rise: Annotated[int, Meta(description="bytes since then")]
-    run_s: RunSeconds = 0.0  # 0 = growth is by time
-
-
-@dataclass(frozen=True, slots=True)
-class GrowthSpan:
-    """Time over which growth was judged; with fewer instants than needed no site has a growth."""
-
-    from_ns: Count
-    to_ns: Count
-    instants: Count
-    needed: Count
-    run_s: RunSeconds = 0.0  # the instants are ends of runs; 0 = no scenario
-
-    @property
-    def is_judged(self) -> bool:
-        return self.instants >= self.needed
-
-
 @dataclass(frozen=True, slots=True)
 class LeakSum:
     """Blocks of one kind; of a sampled session, the sampled ones."""
@@ -142,6 +103,7 @@ class ProcessShare:
 
 AGE_BOUNDS_S = (1, 10, 60, 600, 3600)  # of CallSite.ages: below the first, …, from the last on
 AGES = f"blocks by age: below {', '.join(map(str, AGE_BOUNDS_S))} seconds, and older"
+PLACE = "index in the report's places"
 SHARES = "processes that hold the blocks, if several were measured; the largest first"
 
 
@@ -165,6 +127,7 @@ class CallSite:
     suppressed_by: Annotated[RawText, Meta(description="the template that matched")] = ""
     leaks: Leaks = ()  # () = no --reachability
     ages: Annotated[tuple[Count, ...], Meta(description=AGES)] = ()  # () = unknown
+    place: Annotated[int, Meta(ge=0, description=PLACE)] | None = None
     processes: Annotated[tuple[ProcessShare, ...], Meta(description=SHARES)] = ()  # () = one process
 
 
@@ -361,6 +324,7 @@ class ThreadStop:
     pid: int
 
 
+IN_ALL = "of all memory that was counted, with that of which no stack is known"
 THREADS = "of the heap, the largest first"
 CHURN = "allocated and freed since, by stack; most blocks first"
 
@@ -390,3 +354,6 @@ class Profile:
     stops: tuple[ThreadStop, ...] = ()  # of a process that was attached; in order of time
     coverage: Coverage = ()  # () = unknown
     unowned: tuple[UnownedGrowth, ...] = ()  # parts of the process's memory that grow so
+    places: Annotated[tuple[Place, ...], Meta(description=PLACES)] = ()
+    growth_in_all: Annotated[Growth, Meta(description=IN_ALL)] | None = None  # None = not judged
+    answer: Answer | None = None  # None = of several recordings

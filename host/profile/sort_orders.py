@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from memleak_android.host.profile.profile import CallSite, Trend
+from memleak_android.host.profile.growth import Trend
+from memleak_android.host.profile.profile import CallSite
 
 Sort = Literal["size", "count", "growth", "peak", "churn"]
 Weight = Callable[[Any, Any, Any], Any]

@@ -15,11 +15,12 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
 from memleak_android.host.errors import UsageError
+from memleak_android.host.profile.answer import Answer, Place
 from memleak_android.host.profile.field_types import HEX, RAW, Count
+from memleak_android.host.profile.growth import Growth
 from memleak_android.host.profile.profile import (
     CallSite,
     Frame,
-    Growth,
     LeakKind,
     LeakSum,
     MemoryUse,
@@ -189,15 +190,17 @@ def _count(name: str, ends: dict[str, int]) -> int:
 
 
 def _growth(schema: Schema, growth: Member) -> Member:
-    """The rate is a field of the site."""
+    """The rate is a field beside it."""
+    name = growth.fields[0].name
     rate, codec = get_type_hints(Growth, include_extras=True)["bytes_per_s"], schema.codec(Growth)
-    field = Field("growth_bytes_per_s", rate | UnsetType, UNSET, "growth", _if_any(attrgetter("bytes_per_s")))
+    beside = f"{name}_bytes_per_s"
+    field = Field(beside, rate | UnsetType, UNSET, name, _if_any(attrgetter("bytes_per_s")))
 
     def read(struct: Any) -> Growth | None:
-        if struct.growth is UNSET or struct.growth_bytes_per_s is UNSET:
+        if getattr(struct, name) is UNSET or getattr(struct, beside) is UNSET:
             return None
-        found: Growth = codec.read(struct.growth)
-        return replace(found, bytes_per_s=struct.growth_bytes_per_s)
+        found: Growth = codec.read(getattr(struct, name))
+        return replace(found, bytes_per_s=getattr(struct, beside))
 
     return Member([field, *growth.fields], read_struct=read)
 
@@ -279,6 +282,9 @@ REPORT = Schema(
         (Profile, "stops"): _stops,
         (CallSite, "frames"): _filled_later,
         (CallSite, "growth"): _growth,
+        (Place, "growth"): _growth,
+        (Answer, "growth"): _growth,
+        (Profile, "growth_in_all"): _growth,
         (Growth, "bytes_per_s"): lambda schema, rate: Member([], read_struct=lambda struct: 0.0),
         (Frame, "file"): _file,
         (Target, "origin"): _origin,

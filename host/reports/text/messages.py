@@ -1,6 +1,7 @@
 """Labels and causes that a person reads in reports. Causes of loss: host/profile/losses.py."""
 
-from memleak_android.host.profile.profile import Trend, Verdict
+from memleak_android.host.profile.growth import Trend
+from memleak_android.host.profile.profile import Verdict
 from memleak_android.host.profile.unowned import UnownedPart
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) comes between them.

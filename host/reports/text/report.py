@@ -24,6 +24,7 @@ from memleak_android.host.reports.base import (
     write_styled,
 )
 from memleak_android.host.reports.text import messages
+from memleak_android.host.reports.text.answer import STYLES, answer_line
 from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
 from memleak_android.host.reports.text.growth import answer_lines, site_growth
 from memleak_android.host.reports.text.memory import memory_lines
@@ -48,6 +49,9 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
 
 
 def _lines(profile: Profile, options: ReportOptions) -> Iterator[tuple[str, str]]:
+    if profile.answer is not None:
+        yield STYLES[profile.answer.state], answer_line(profile, profile.answer)
+        yield "", ""
     yield from (("", line) for line in _header(profile))
     for number, line in enumerate(past_lines(profile, options)):
         if not number:

@@ -10,7 +10,8 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.key_history import INSTANTS_MAX, KeyHistory, KeySnapshot, held_by_key
-from memleak_android.host.profile.profile import Profile, Trend
+from memleak_android.host.profile.growth import Trend
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason, encode_block
 from memleak_android.host.wire.payloads import encode_text

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth, theil_sen
-from memleak_android.host.profile.profile import Growth, Trend
+from memleak_android.host.profile.growth import Growth, Trend
 
 SECONDS = np.arange(1.0, 24.0)
 DOUBLING = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 62.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.analysis.growth_trend import Series, judge_growth
-from memleak_android.host.profile.profile import Growth, Trend
+from memleak_android.host.profile.growth import Growth, Trend
 from tests.host.analysis.test_growth_trend import all_stays
 
 Floats = np.ndarray

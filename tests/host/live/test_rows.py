@@ -18,7 +18,8 @@ from memleak_android.host.live.view import (
     site_key,
     sites_message,
 )
-from memleak_android.host.profile.profile import Growth, LeakKind, LeakSum, Trend
+from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.profile import LeakKind, LeakSum
 from tests.support.builders.profiles import (
     CODEC,
     DECODE,

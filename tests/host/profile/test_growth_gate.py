@@ -11,7 +11,8 @@ import pytest
 from memleak_android.host.cli import run
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.gate import GateRules, GrowthLimit, LeakLimit, judge
-from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend, Verdict
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
+from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.reports.text.gate import failure_lines
 from tests.support.builders.profiles import DECODE, REGION, STDIO, profile, site

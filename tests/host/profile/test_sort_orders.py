@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.analysis.block_sums import StackSums, largest_sums
-from memleak_android.host.profile.profile import Growth, Trend
+from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.sort_orders import WEIGHTS, Sort, sorted_sites
 from tests.support.builders.profiles import DECODE
 

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import (
     CallSite,
-    Growth,
-    GrowthSpan,
     Instant,
     LeakKind,
     LeakSum,
     Profile,
     SiteSum,
     ThreadSum,
-    Trend,
 )
 from tests.support.builders.profiles import CODEC, DECODE, frame, profile
 from tests.support.oracles import chromium

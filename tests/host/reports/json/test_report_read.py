@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from memleak_android.host.profile.gate_result import Gate, SuppressionUse
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import (
-    Growth,
-    GrowthSpan,
     Instant,
     Origin,
     Profile,
@@ -18,7 +17,6 @@ from memleak_android.host.profile.profile import (
     StopMoment,
     ThreadStop,
     ThreadSum,
-    Trend,
 )
 from memleak_android.host.profile.site_id import NAME_MAX, site_id
 from memleak_android.host.reports.formats import FORMATS

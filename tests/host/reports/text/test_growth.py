@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
+from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
 from memleak_android.host.reports.text.growth import answer_lines, clock, rate_text, site_growth

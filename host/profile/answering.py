@@ -1,0 +1,115 @@
+"""A profile → the answer. Three levels are judged: the program's sum, places, stacks (which places add up)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import hypot
+
+from memleak_android.host.profile.answer import Answer, AnswerState, Place
+from memleak_android.host.profile.coverage import GOOD, Condition
+from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.profile import Profile
+from memleak_android.host.profile.unowned import UnownedPart
+
+# What grows by less is named in one line, and no leak: of all that rose, and of what is held.
+SHARE_OF_RISE_MIN = 0.01
+SHARE_OF_HELD_MIN = 0.001
+# Where one of these is not met, memory may have grown unseen.
+_SEES_GROWTH = (Condition.SESSION, Condition.FUNCTIONS, Condition.PROGRAMS, Condition.CALLS, Condition.RECORD)
+
+
+def answer_of(profile: Profile) -> Answer:
+    """Of a finished session. Suppressed sites do not count."""
+    places = counted_places(profile)
+    growing = growing_places(profile, places)
+    if rates := _rates(profile, places, growing):
+        spread = 0 if growing else sum(one.growth is not None and one.growth.rise > 0 for one in places)
+        return Answer(AnswerState.LEAKING, growth=_sum(rates), growing=len(growing), spread=spread)
+    span = profile.growth
+    if span is None or not span.is_judged:
+        return _of_short_session(profile, places)
+    if why := _unseen(profile):
+        return Answer(AnswerState.CANNOT_TELL, why)
+    return Answer(AnswerState.NOT_GROWING, growth=profile.growth_in_all)
+
+
+def counted_places(profile: Profile) -> list[Place]:
+    """Those with a stack that no suppression matches."""
+    counted = {site.place for site in profile.sites if not site.suppressed_by}
+    return [place for number, place in enumerate(profile.places) if number in counted]
+
+
+def growing_places(profile: Profile, places: Sequence[Place]) -> list[Place]:
+    """Fastest first."""
+    risen = sum(one.growth.rise for one in places if one.growth is not None and one.growth.rise > 0)
+    least = max(SHARE_OF_RISE_MIN * risen, SHARE_OF_HELD_MIN * profile.totals.inuse_space)
+    growing = [one for one in places if _grows(one.growth) and one.growth and one.growth.rise >= least]
+    return sorted(growing, key=lambda one: -(one.growth.bytes_per_s if one.growth else 0))
+
+
+def _grows(growth: Growth | None) -> bool:
+    return growth is not None and growth.trend is Trend.GROWS and growth.low > 0
+
+
+def _rates(profile: Profile, places: Sequence[Place], growing: Sequence[Place]) -> list[Growth]:
+    """Of the places that grow, or of the program where they do not explain it; and of memory without an owner."""
+    rates = _rates_of_places(profile, places, growing)
+    for each in profile.unowned:
+        if each.part is UnownedPart.MAPPINGS:
+            rates.append(Growth(Trend.GROWS, each.bytes_per_s, each.low, each.high, each.since_ns, each.rise))
+    return rates
+
+
+def _rates_of_places(profile: Profile, places: Sequence[Place], growing: Sequence[Place]) -> list[Growth]:
+    rates = [one.growth for one in growing if one.growth is not None]
+    in_all = profile.growth_in_all
+    is_whole = len(places) == len(profile.places)
+    if in_all and _grows(in_all) and is_whole and in_all.low > sum(each.bytes_per_s for each in rates):
+        return [in_all]
+    return rates
+
+
+def growth_of_places(profile: Profile) -> Growth | None:
+    """Of all that grows and has stacks; None = nothing does. Suppressed sites do not count."""
+    places = counted_places(profile)
+    rates = _rates_of_places(profile, places, growing_places(profile, places))
+    return _sum(rates) if rates else None
+
+
+def _sum(rates: Sequence[Growth]) -> Growth:
+    """Errors add as independent ones do."""
+    rate = sum(each.bytes_per_s for each in rates)
+    below = hypot(*(each.bytes_per_s - each.low for each in rates))
+    above = hypot(*(each.high - each.bytes_per_s for each in rates))
+    return replace(
+        rates[0],
+        bytes_per_s=rate,
+        low=rate - below,
+        high=rate + above,
+        since_ns=min(each.since_ns for each in rates),
+        rise=sum(each.rise for each in rates),
+    )
+
+
+def _of_short_session(profile: Profile, places: Sequence[Place]) -> Answer:
+    if profile.target.exit_status is not None:
+        if why := _unseen(profile):
+            return Answer(AnswerState.CANNOT_TELL, why)
+        is_held = any(place.kind == "user" for place in places) or profile.totals.unattributed_objects
+        return Answer(AnswerState.HELD_AT_EXIT if is_held else AnswerState.NOT_GROWING)
+    span = profile.growth
+    taken, needed = (span.instants, span.needed) if span else (1, 0)
+    snapshots = f"{taken} snapshot{'s' * (taken != 1)}" + (f", {needed} are needed" if needed else "")
+    return Answer(
+        AnswerState.CANNOT_TELL, f"measured for {profile.duration_ns / 1e9:.1f} s only: {snapshots}"
+    )
+
+
+def _unseen(profile: Profile) -> str:
+    """Why memory may have grown, or be held, unseen; "" = it was seen."""
+    reasons = [
+        reason
+        for finding in profile.coverage
+        if finding.condition in _SEES_GROWTH and finding.answer not in GOOD
+        for reason in finding.reasons
+    ]
+    return reasons[0] if reasons else ""

@@ -1,0 +1,85 @@
+"""The first line: whether the program leaks, how fast and in how many places."""
+
+from memleak_android.host.console import printable
+from memleak_android.host.profile.answer import Answer, AnswerState
+from memleak_android.host.profile.answering import counted_places
+from memleak_android.host.profile.profile import Profile
+
+WORDS = {
+    AnswerState.LEAKING: "LEAKING",
+    AnswerState.NOT_GROWING: "NOT GROWING",
+    AnswerState.HELD_AT_EXIT: "STILL HELD AT EXIT",
+    AnswerState.CANNOT_TELL: "CANNOT TELL",
+}
+STYLES = {
+    AnswerState.LEAKING: "bold red",
+    AnswerState.NOT_GROWING: "bold green",
+    AnswerState.HELD_AT_EXIT: "bold",
+    AnswerState.CANNOT_TELL: "bold yellow",
+}
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+
+def answer_line(profile: Profile, answer: Answer) -> str:
+    """`LEAKING  ./server (pid 15129) grows by 9.0 ± 0.1 MiB/min: 10 places, measured for 25 s`."""
+    return f"{WORDS[answer.state]}  {subject(profile)}{_rest(profile, answer)}"
+
+
+def _rest(profile: Profile, answer: Answer) -> str:
+    measured = f"measured for {duration_text(profile.duration_ns)}"
+    if answer.state is AnswerState.LEAKING and answer.growth is not None:
+        growth = answer.growth
+        rate = rate_text(growth.bytes_per_s, (growth.high - growth.low) / 2, growth.run_s)
+        return f" grows by {rate}: {_places(answer)}, {measured}"
+    if answer.state is AnswerState.CANNOT_TELL:
+        return f": {printable(answer.why)}"
+    places = [place for place in counted_places(profile) if place.kind == "user"]
+    if answer.state is AnswerState.NOT_GROWING and profile.growth is not None and profile.growth.is_judged:
+        return f" does not grow, {measured}"
+    if not places:
+        return " holds nothing at its exit"
+    space, blocks = sum(place.space for place in places), sum(place.objects for place in places)
+    held = f"{size_text(space)} in {blocks:,} block{'s' * (blocks != 1)} from {_count(len(places), 'place')}"
+    return f" holds {held}; too short ({duration_text(profile.duration_ns)}) to tell growth"
+
+
+def _places(answer: Answer) -> str:
+    if answer.growing:
+        return _count(answer.growing, "place")
+    return f"spread over {_count(answer.spread, 'place')}" if answer.spread else "in memory without a stack"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def subject(profile: Profile) -> str:
+    """`./server --port 80 (pid 15129)`; `the whole machine`."""
+    target = profile.target
+    name = printable(target.package or target.command)
+    if not target.pid:
+        return name or "the whole machine"
+    return f"{name} (pid {target.pid})" if name else f"pid {target.pid}"
+
+
+def duration_text(ns: int) -> str:
+    """`1.3 s`, `25 s`, `10 min`, `3.2 h`."""
+    seconds = ns / 1e9
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def size_text(space: float) -> str:
+    """`5.9 MiB`."""
+    factor, unit = next((one for one in _SIZES if abs(space) >= one[0]), _SIZES[-1])
+    return f"{space / factor:.1f} {unit}" if factor > 1 else f"{space:.0f} B"
+
+
+def rate_text(bytes_per_s: float, error: float, run_s: float = 0.0) -> str:
+    """`9.0 ± 0.1 MiB/min`, or `/run`, which take run_s."""
+    seconds, per = (run_s, "run") if run_s else (60.0, "min")
+    rate = bytes_per_s * seconds
+    factor, unit = next((one for one in _SIZES if abs(rate) >= one[0]), _SIZES[-1])
+    digits = 1 if error * seconds / factor >= 0.05 else 2
+    return f"{rate / factor:.{digits}f} ± {error * seconds / factor:.{digits}f} {unit}/{per}"

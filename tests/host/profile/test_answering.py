@@ -1,0 +1,133 @@
+"""What a program's answer is: by its places, by its sum, by memory without an owner; and where it cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memleak_android.host.profile.answer import Answer, AnswerState, Place
+from memleak_android.host.profile.answering import answer_of
+from memleak_android.host.profile.coverage import Answer as Met
+from memleak_android.host.profile.coverage import Condition, Reason, findings
+from memleak_android.host.profile.gate import GateRules, judge
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
+from memleak_android.host.profile.profile import Profile
+from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
+from memleak_android.host.reports.text.answer import answer_line
+from tests.support.builders.profiles import DECODE, POOL, empty_profile, profile
+
+SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
+HELD = 1 << 20
+DONE = findings(Condition, [])
+
+
+def growth(rate: float, error: float = 0.0, rise: int = HELD, trend: Trend = Trend.GROWS) -> Growth:
+    return Growth(trend, rate, rate - error, rate + error, 10**9, rise)
+
+
+def measured(*places: Growth | None, **changes: object) -> Profile:
+    """A session with a place for each, every one with a stack."""
+    made = tuple(
+        Place(f"f{number}", "/srv/server", "user", HELD, 17, 1, one) for number, one in enumerate(places)
+    )
+    sites = tuple(replace(DECODE, id=f"{n:016x}", place=n) for n in range(len(made)))
+    totals = replace(profile().totals, inuse_space=HELD * len(made), unattributed_objects=0)
+    values = {"growth": SPAN, "coverage": DONE, "places": made, "sites": sites, "totals": totals}
+    return profile(**(values | changes))
+
+
+def state(made: Profile) -> tuple[AnswerState, int]:
+    answer = answer_of(made)
+    return answer.state, answer.growing
+
+
+def test_places_that_grow_are_added_up() -> None:
+    answer = answer_of(measured(growth(3000, 30), growth(1000, 40), growth(9000, trend=Trend.BURST)))
+    assert (answer.state, answer.growing) == (AnswerState.LEAKING, 2)
+    assert answer.growth is not None
+    assert (answer.growth.bytes_per_s, answer.growth.low, answer.growth.high) == (4000, 3950, 4050)
+
+
+@pytest.mark.parametrize(
+    "little",
+    [growth(3000, 3000), growth(3, rise=HELD // 1000), growth(3000, trend=Trend.STEADY)],
+    ids=["maybe none", "little", "steady"],
+)
+def test_what_may_be_nothing_is_no_leak(little: Growth) -> None:
+    assert state(measured(little, growth(0, trend=Trend.STEADY))) == (AnswerState.NOT_GROWING, 0)
+
+
+def test_a_program_may_grow_where_no_place_does() -> None:
+    risen = growth(100, 200, 4099, Trend.STEADY)
+    made = measured(*[risen] * 97, growth(0, rise=-5, trend=Trend.STEADY), growth_in_all=growth(9700, 97))
+    answer = answer_of(made)
+    assert (answer.state, answer.growing, answer.spread) == (AnswerState.LEAKING, 0, 97)
+    assert answer.growth == growth(9700, 97)
+    assert "spread over 97 places" in answer_line(made, answer)
+
+
+def test_the_sum_counts_where_the_places_explain_little_of_it() -> None:
+    answer = answer_of(measured(growth(100), growth_in_all=growth(9700, 97)))
+    assert answer.growth is not None and (answer.growth.bytes_per_s, answer.growing) == (9700, 1)
+
+
+def test_memory_without_an_owner_counts() -> None:
+    unowned = [UnownedGrowth(part, 500, 400, 600, 10**9, 1 << 22) for part in UnownedPart]
+    assert (
+        answer_of(measured(unowned=(unowned[1],))).state is AnswerState.NOT_GROWING
+    )  # the allocator keeps it
+    answer = answer_of(measured(growth(3000), unowned=tuple(unowned)))
+    assert answer.growth is not None and answer.growth.bytes_per_s == 3500
+
+
+def test_what_a_suppression_matches_does_not_count() -> None:
+    made = measured(growth(3000), growth_in_all=growth(3000))
+    made = replace(made, answer=answer_of(made))
+    assert judge(made, GateRules(suppressions=("nothing",))).answer == made.answer
+    assert judge(made, GateRules(suppressions=("planted::decode",))).answer == Answer(
+        AnswerState.NOT_GROWING, growth=growth(3000)
+    )
+
+
+@pytest.mark.parametrize("condition", list(Condition))
+def test_unseen_memory_is_no_clean_bill(condition: Condition) -> None:
+    """A stack that is cut, or memory that the kernel counts, hides no growth: the one is counted, the other has its line."""
+    lacks = findings(Condition, [Reason(condition, Met.UNKNOWN, "for this")])
+    hides = condition not in (Condition.STACKS, Condition.BALANCE)
+    expected = Answer(AnswerState.CANNOT_TELL, "for this") if hides else Answer(AnswerState.NOT_GROWING)
+    assert answer_of(measured(coverage=lacks)) == expected
+    assert answer_of(measured(growth(3000), coverage=lacks)).state is AnswerState.LEAKING
+    assert answer_of(measured(None, growth=None, coverage=lacks)).state is (
+        AnswerState.CANNOT_TELL if hides else AnswerState.HELD_AT_EXIT
+    )
+
+
+def test_short_sessions() -> None:
+    short = measured(None, None, growth=GrowthSpan(0, 0, 3, 5))
+    line = (
+        "STILL HELD AT EXIT  ./server --port 80 (pid 4711) holds 2.0 MiB in 34 blocks from 2 places;"
+        " too short (12 s) to tell growth"
+    )
+    assert answer_line(short, answer_of(short)) == line
+    runs_on = replace(short, target=replace(short.target, exit_status=None))
+    line = "CANNOT TELL  ./server --port 80 (pid 4711): measured for 12.3 s only: 3 snapshots, 5 are needed"
+    assert answer_line(runs_on, answer_of(runs_on)) == line
+    empty = replace(empty_profile(), coverage=DONE)
+    line = "NOT GROWING  ./server --port 80 (pid 4711) holds nothing at its exit"
+    assert answer_line(empty, answer_of(empty)) == line
+
+
+def test_the_runtime_s_own_blocks_are_not_held_at_exit() -> None:
+    runtime = Place("call_init", "libc", "runtime", HELD, 1, 1)
+    made = measured(None, growth=None, places=(runtime,), sites=(replace(POOL, place=0),))
+    assert answer_of(made).state is AnswerState.NOT_GROWING
+
+
+def test_the_first_line() -> None:
+    made = measured(growth(150_000, 1500))
+    line = "LEAKING  ./server --port 80 (pid 4711) grows by 8.6 ± 0.1 MiB/min: 1 place, measured for 12 s"
+    assert answer_line(made, answer_of(made)) == line
+    made = measured(growth(0, trend=Trend.STEADY))
+    line = "NOT GROWING  ./server --port 80 (pid 4711) does not grow, measured for 12 s"
+    assert answer_line(made, answer_of(made)) == line

@@ -1,0 +1,47 @@
+"""Leaks whose stacks take turns: they are one place, which grows though none of its stacks may."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.workloads import PROGRAM, built, need
+
+PRINTS = 20
+SIZE = 41
+
+
+def report_of(how: str, tmp_path: Path, *options: str) -> tuple[dict[str, Any], str, int]:
+    """The report, the text and the exit code of a session that is ended after PRINTS interval prints."""
+    need("preload")
+    report = tmp_path / "report.json"
+    words = ["--tracer", "preload", "--interval", "200ms", "--json", str(report), *options]
+    argv = [*PROGRAM, *words, "--", str(built("one_place")), how]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
+        assert session.stdout is not None
+        prints = PRINTS
+        while prints and (line := session.stdout.readline()):
+            prints -= line.startswith("[") and "Top " in line
+        session.send_signal(signal.SIGINT)
+        text, _ = session.communicate(timeout=120)
+    return json.loads(report.read_text()), text, session.returncode
+
+
+@pytest.mark.parametrize("how", ["callers", "depth"])
+def test_stacks_of_one_place_are_one_leak(how: str, tmp_path: Path) -> None:
+    report, text, exit_code = report_of(how, tmp_path, "--fail-on-growth", "1kB/min")
+    assert (report["answer"]["state"], report["answer"]["growing"]) == ("leaking", 1)
+    (place,) = (one for one in report["places"] if one["function"] == "make_handle")
+    held = [site for site in report["sites"] if report["places"][site["place"]] == place]
+    assert place["stacks"] == len(held) > 2
+    assert place["space"] == sum(site["inuse_space"] for site in held) == SIZE * place["objects"]
+    growth, rate = place["growth"], place["growth_bytes_per_s"]
+    since_s = (report["growth"]["to_ns"] - growth["since_ns"]) / 1e9
+    assert growth["trend"] == "grows" and rate * since_s == pytest.approx(growth["rise"], rel=0.15)
+    assert report["answer"]["growth_bytes_per_s"] == pytest.approx(rate, rel=0.1)
+    assert exit_code == 23 and text.rpartition("\n\n")[0].count("LEAKING  ") == 1

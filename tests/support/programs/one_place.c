@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One leak that no single stack shows: every 2 ms 20 blocks by one function, reached by another caller after each 250 rounds
+ * ("callers"), or at another depth of a recursion each time ("depth"). Writes a line before it begins; ends with its input.
+ */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCKS 20
+#define SIZE 41
+#define ROUNDS 250
+#define DEPTH_MAX 40
+
+char *volatile kept;
+
+__attribute__((noipa)) static void make_handle(void)
+{
+	kept = malloc(SIZE);
+	__asm__ volatile("");
+}
+
+#define CALLER(n)                                          \
+	__attribute__((noipa)) static void caller##n(void) \
+	{                                                  \
+		make_handle();                             \
+		__asm__ volatile("");                      \
+	}
+CALLER(0) CALLER(1) CALLER(2) CALLER(3) CALLER(4) CALLER(5) CALLER(6) CALLER(7)
+
+static void (*const callers[])(void) = { caller0, caller1, caller2, caller3, caller4, caller5, caller6, caller7 };
+
+__attribute__((noipa)) static void recurse(unsigned depth)
+{
+	if (depth)
+		recurse(depth - 1);
+	else
+		make_handle();
+	__asm__ volatile("");
+}
+
+int main(int argc, char **argv)
+{
+	int is_deep = argc > 1 && !strcmp(argv[1], "depth");
+	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
+
+	puts("ready");
+	fflush(stdout);
+	for (unsigned round = 0; !poll(&input, 1, 2); round++) {
+		for (int i = 0; i < BLOCKS; i++) {
+			if (is_deep)
+				recurse((round * BLOCKS + (unsigned)i) % DEPTH_MAX);
+			else
+				callers[round / ROUNDS % 8]();
+		}
+	}
+	return 0;
+}
