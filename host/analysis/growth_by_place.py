@@ -6,63 +6,82 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis.growth_by_stack import SessionGrowth
+from memleak_android.host.analysis.growth_by_stack import SessionGrowth, StackHistory
+from memleak_android.host.analysis.sites import SiteNamer
 from memleak_android.host.heap.attribution import UNATTRIBUTED
 from memleak_android.host.profile.answer import Place
 from memleak_android.host.profile.growth import Growth
-from memleak_android.host.profile.profile import CallSite, Frame
-from memleak_android.host.profile.site_id import identity_part, responsible_frame
+from memleak_android.host.profile.place_numbers import PlaceNumbers
+from memleak_android.host.profile.profile import CallSite
 
 
-class PlaceNumbers:
-    """Numbers places in the order in which their stacks come."""
+class _Members(NamedTuple):
+    """Stacks that belong to places. space, objects: held now. freed: held at the last instant, and no more."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[str, bytes, str, int], int] = {}
-        self.firsts: list[tuple[Frame | None, str]] = []  # of each place: its frame, its kind
-
-    def number(self, frames: Sequence[Frame], kind: str) -> int:
-        frame = responsible_frame(frames)
-        key = (kind, identity_part(frame), frame.file or "", frame.line or 0) if frame else (kind, b"", "", 0)
-        found = self._numbers.setdefault(key, len(self._numbers))
-        if found == len(self.firsts):
-            self.firsts.append((frame, kind))
-        return found
-
-
-class PlaceSum(NamedTuple):
-    space: int = 0
-    objects: int = 0
-    stacks: int = 0
-
-    def with_site(self, site: CallSite) -> "PlaceSum":
-        return PlaceSum(self.space + site.inuse_space, self.objects + site.inuse_objects, self.stacks + 1)
+    stack: NDArray[np.int64]
+    place: NDArray[np.int64]
+    space: NDArray[np.int64]
+    objects: NDArray[np.int64]
+    freed: NDArray[np.int64]
 
 
 def judge_places(
-    sites: Sequence[CallSite], stacks: NDArray[np.int64], numbers: PlaceNumbers, growth: SessionGrowth
+    sites: Sequence[CallSite],
+    stacks: NDArray[np.int64],
+    numbers: PlaceNumbers,
+    growth: SessionGrowth,
+    namer: SiteNamer,
 ) -> tuple[Place, ...]:
     """By number. stacks: (sites,) number of each site's stack."""
-    sums = [PlaceSum()] * len(numbers.firsts)
-    for site in sites:
-        if site.place is not None:
-            sums[site.place] = sums[site.place].with_site(site)
+    members = _holding(sites, stacks)
+    if growth.history is not None:
+        freed = _freed(growth.history, numbers, namer)
+        members = _Members(*map(np.concatenate, zip(members, freed, strict=True)))
+    n = len(numbers.firsts)
+    sums = [_sum(members.place, column, n) for column in members[2:]]
+    counts = np.bincount(members.place, minlength=n).tolist()
     judged = dict[int, Growth]()
     if growth.history is not None:
         group = np.full(growth.history.n_stacks, UNATTRIBUTED)
-        group[stacks] = [UNATTRIBUTED if site.place is None else site.place for site in sites]
-        judged = growth.history.judge(group, len(sums))
+        group[members.stack] = members.place
+        judged = growth.history.judge(group, n)
     return tuple(
         Place(
             function=frame.function if frame else "",
             module=frame.module if frame else "",
             kind=kind,
-            space=held.space,
-            objects=held.objects,
-            stacks=held.stacks,
+            space=space,
+            objects=objects,
+            stacks=count,
+            freed=freed,
             growth=judged.get(number),
             file=frame.file if frame else None,
             line=frame.line if frame else None,
         )
-        for number, ((frame, kind), held) in enumerate(zip(numbers.firsts, sums, strict=True))
+        for number, ((frame, kind), count, space, objects, freed) in enumerate(
+            zip(numbers.firsts, counts, *sums, strict=True)
+        )
     )
+
+
+def _holding(sites: Sequence[CallSite], stacks: NDArray[np.int64]) -> _Members:
+    rows = np.array(
+        [(site.place or 0, site.inuse_space, site.inuse_objects) for site in sites], np.int64
+    ).reshape(-1, 3)
+    return _Members(stacks, rows[:, 0], rows[:, 1], rows[:, 2], np.zeros(len(rows), np.int64))
+
+
+def _freed(history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer) -> _Members:
+    stacks, freed = history.given_back()
+    namer.resolve(stacks)
+    functions = namer.table.traces["function"][namer.table.first_trace[stacks]].tolist()
+    named = zip(functions, namer.named(stacks), strict=True)
+    places = [numbers.number(frames, namer.kind(function, frames, 1)) for function, (frames, _) in named]
+    nothing = np.zeros(len(stacks), np.int64)
+    return _Members(stacks, np.array(places, np.int64), nothing, nothing, freed)
+
+
+def _sum(place: NDArray[np.int64], column: NDArray[np.int64], n: int) -> list[int]:
+    found = np.zeros(n, np.int64)
+    np.add.at(found, place, column)
+    return found.tolist()

@@ -81,6 +81,13 @@ class StackHistory:
         self.is_held = np.zeros(shares.n_stacks, bool)
         self.is_held[shares.stack[: shares.n_live]] = True
 
+    def given_back(self) -> tuple[Numbers, Numbers]:
+        """Stacks that hold nothing any more, those STACKS_MAX that held most at the last instant, and their bytes then."""
+        space = self._shares.by_stack(self._instants.held[-1].rows, "space")
+        space[self.is_held] = 0
+        stacks = np.argsort(-space, kind="stable")[: min(STACKS_MAX, np.count_nonzero(space))]
+        return stacks, np.rint(space[stacks]).astype(np.int64)
+
     def judge(self, group: Numbers, n_groups: int) -> dict[int, Growth]:
         """By group, those STACKS_MAX that rose most. group: (n_stacks,) number of each stack's, UNATTRIBUTED = in none."""
         first, last = (self._sums(self._instants.held[i].rows, "space", group, n_groups) for i in (0, -1))

@@ -15,7 +15,7 @@ from memleak_android.host.analysis.block_sums import (
     without_stacks,
 )
 from memleak_android.host.analysis.coverage import judge_coverage
-from memleak_android.host.analysis.growth_by_place import PlaceNumbers, judge_places
+from memleak_android.host.analysis.growth_by_place import judge_places
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
 from memleak_android.host.analysis.memory_use import read_memory
 from memleak_android.host.analysis.peak_and_churn import churn_sites, peak_of
@@ -31,6 +31,7 @@ from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
 from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import (
     CallSite,
     FpAgreement,
@@ -120,17 +121,17 @@ def make_profile(
         leaks=sums.all_leaks,
         coverage=coverage,
         unowned=unowned,
-        places=judge_places(sites, holding_stacks(shown), numbers, growth),
+        places=judge_places(sites, holding_stacks(shown), numbers, growth, namer),
         growth_in_all=_growth_in_all(survivors.stacks, growth),
     )
     return replace(profile, answer=answer_of(profile)) if is_end else profile
 
 
 def _growth_in_all(table: StackTable, growth: SessionGrowth) -> Growth | None:
-    """Of all stacks but those of --pairs, whose handles are no memory."""
+    """Of the heap. Regions may be reserved and never used: they are judged one by one, and by what is resident."""
     if growth.history is None:
         return None
-    return growth.history.judge_sum(table.traces["function"][table.first_trace] < FIRST_PAIR_FUNCTION)
+    return growth.history.judge_sum(table.traces["function"][table.first_trace] < FIRST_REGION_FUNCTION)
 
 
 def _unowned(capture: Capture, view: View, begin_ns: int, now_ns: int) -> tuple[UnownedGrowth, ...]:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.analysis.block_sums import BlockSums, StackSums, rounded
-from memleak_android.host.analysis.growth_by_place import PlaceNumbers
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.profile.growth import Growth
+from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import CallSite, Frame, ModuleSummary, ProcessShare
 from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part

@@ -10,6 +10,7 @@ from memleak_android.host.profile.field_types import Count, Kind, RawText
 from memleak_android.host.profile.growth import Growth
 
 PLACES = "the stacks that one function and line of the program answers for, added up"
+FREED = "bytes that the last snapshot before the end still found, of stacks that hold nothing any more"
 SPREAD = "places that hold more at the end than at the begin, where no single one grows"
 
 
@@ -32,6 +33,7 @@ class Place:
     space: Count
     objects: Count
     stacks: Count
+    freed: Annotated[int, Meta(ge=0, description=FREED)] = 0
     growth: Growth | None = None  # None = not judged
     file: RawText | None = None
     line: Count | None = None

@@ -33,9 +33,10 @@ def answer_of(profile: Profile) -> Answer:
 
 
 def counted_places(profile: Profile) -> list[Place]:
-    """Those with a stack that no suppression matches."""
+    """Without those whose stacks all match suppressions."""
     counted = {site.place for site in profile.sites if not site.suppressed_by}
-    return [place for number, place in enumerate(profile.places) if number in counted]
+    left_out = {site.place for site in profile.sites if site.suppressed_by} - counted
+    return [place for number, place in enumerate(profile.places) if number not in left_out]
 
 
 def growing_places(profile: Profile, places: Sequence[Place]) -> list[Place]:

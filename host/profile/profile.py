@@ -324,7 +324,7 @@ class ThreadStop:
     pid: int
 
 
-IN_ALL = "of all memory that was counted, with that of which no stack is known"
+IN_ALL = "of all blocks of the heap that have a stack"
 THREADS = "of the heap, the largest first"
 CHURN = "allocated and freed since, by stack; most blocks first"
 

@@ -2,7 +2,7 @@
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState
-from memleak_android.host.profile.answering import counted_places
+from memleak_android.host.profile.answering import counted_places, growing_places
 from memleak_android.host.profile.profile import Profile
 
 WORDS = {
@@ -17,6 +17,7 @@ STYLES = {
     AnswerState.HELD_AT_EXIT: "bold",
     AnswerState.CANNOT_TELL: "bold yellow",
 }
+FREED_SHARE = 0.5  # of the rise: less is not worth a word
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
@@ -30,7 +31,9 @@ def _rest(profile: Profile, answer: Answer) -> str:
     if answer.state is AnswerState.LEAKING and answer.growth is not None:
         growth = answer.growth
         rate = rate_text(growth.bytes_per_s, (growth.high - growth.low) / 2, growth.run_s)
-        return f" grows by {rate}: {_places(answer)}, {measured}"
+        freed = sum(place.freed for place in growing_places(profile, counted_places(profile)))
+        at_exit = f", {size_text(freed)} freed at exit" if freed >= FREED_SHARE * answer.growth.rise else ""
+        return f" grows by {rate}: {_places(answer)}{at_exit}, {measured}"
     if answer.state is AnswerState.CANNOT_TELL:
         return f": {printable(answer.why)}"
     places = [place for place in counted_places(profile) if place.kind == "user"]

@@ -29,7 +29,8 @@ def growth(rate: float, error: float = 0.0, rise: int = HELD, trend: Trend = Tre
 def measured(*places: Growth | None, **changes: object) -> Profile:
     """A session with a place for each, every one with a stack."""
     made = tuple(
-        Place(f"f{number}", "/srv/server", "user", HELD, 17, 1, one) for number, one in enumerate(places)
+        Place(f"f{number}", "/srv/server", "user", HELD, 17, 1, growth=one)
+        for number, one in enumerate(places)
     )
     sites = tuple(replace(DECODE, id=f"{n:016x}", place=n) for n in range(len(made)))
     totals = replace(profile().totals, inuse_space=HELD * len(made), unattributed_objects=0)

@@ -1,4 +1,4 @@
-"""Leaks whose stacks take turns: they are one place, which grows though none of its stacks may."""
+"""Leaks whose stacks take turns: they are one place, which grows though none of its stacks may. And what is freed at exit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ PRINTS = 20
 SIZE = 41
 
 
-def report_of(how: str, tmp_path: Path, *options: str) -> tuple[dict[str, Any], str, int]:
-    """The report, the text and the exit code of a session that is ended after PRINTS interval prints."""
-    need("preload")
+def report_of(
+    how: str, tmp_path: Path, *options: str, tracer: str = "preload", ends: bool = False
+) -> tuple[dict[str, Any], str, int]:
+    """The report, the text and the exit code of a session that is ended, or whose program `ends`, after PRINTS interval prints."""
+    need(tracer)
     report = tmp_path / "report.json"
-    words = ["--tracer", "preload", "--interval", "200ms", "--json", str(report), *options]
+    words = ["--tracer", tracer, "--interval", "200ms", "--json", str(report), *options]
     argv = [*PROGRAM, *words, "--", str(built("one_place")), how]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
         assert session.stdout is not None
         prints = PRINTS
         while prints and (line := session.stdout.readline()):
             prints -= line.startswith("[") and "Top " in line
-        session.send_signal(signal.SIGINT)
+        if not ends:
+            session.send_signal(signal.SIGINT)
         text, _ = session.communicate(timeout=120)
     return json.loads(report.read_text()), text, session.returncode
 
@@ -45,3 +48,15 @@ def test_stacks_of_one_place_are_one_leak(how: str, tmp_path: Path) -> None:
     assert growth["trend"] == "grows" and rate * since_s == pytest.approx(growth["rise"], rel=0.15)
     assert report["answer"]["growth_bytes_per_s"] == pytest.approx(rate, rel=0.1)
     assert exit_code == 23 and text.rpartition("\n\n")[0].count("LEAKING  ") == 1
+
+
+@pytest.mark.parametrize("tracer", ["preload", "bpf"])
+def test_what_is_freed_at_exit_has_grown(tracer: str, tmp_path: Path) -> None:
+    """Nothing is held in the end: the program was judged before its exit handlers ran."""
+    report, text, _ = report_of("freed", tmp_path, tracer=tracer, ends=True)
+    (place,) = (one for one in report["places"] if one["function"] == "make_handle")
+    assert (report["answer"]["state"], place["growth"]["trend"]) == ("leaking", "grows")
+    assert (
+        place.get("space") == 0 and place["freed"] % SIZE == 0 and place["freed"] >= place["growth"]["rise"]
+    )
+    assert "freed at exit" in text
