@@ -15,6 +15,7 @@ from memleak_android.host.heap.keys import SUM_MAX, KeyShares, KeyStacks, key_id
 from memleak_android.host.profile.growth import Growth, GrowthSpan
 from memleak_android.host.wire.blocks import HELD_ROW, Reason, Rows
 
+EXIT_SHARE_MAX = 0.9  # of what the snapshot before held: exit handlers free
 STACKS_MAX = 5_000  # judged: those that rose most
 
 Floats = NDArray[np.float64]
@@ -56,6 +57,8 @@ def session_growth(
         instants = _by_runs(earlier, ends_ns, begin_ns)
     else:
         earlier = [each for each in earlier if each.timestamp_ns <= end_ns - INTERVAL_MIN_NS]
+        if _ended_by_itself(capture) and _is_of_exit(earlier):
+            earlier.pop()
         if not cooldown_ns and (not _ended_by_itself(capture) or len(earlier) < INSTANTS_MIN):
             is_enough = len(earlier) + 1 >= INSTANTS_MIN
             last = held_by_key(held.rows) if is_enough else np.empty(0, HELD_ROW)
@@ -112,7 +115,10 @@ class StackHistory:
         of_block = np.append(column, UNATTRIBUTED)[self._held.stack]  # UNATTRIBUTED, -1, finds itself
         variance -= 2 * self._old_variance(of_block, times_ns[0], n)
         stderr = np.sqrt(np.maximum(variance, 0))
-        series = Series(self._instants.seconds, space, stderr, self._stayed(of_block, times_ns, n))
+        stayed = self._stayed(of_block, times_ns, n)
+        # Of what was freed at exit no block tells its age: as if the first to come were the last to go.
+        stayed = np.where(stayed[-1] > 0, stayed, np.minimum.accumulate(space[::-1], axis=0)[::-1])
+        series = Series(self._instants.seconds, space, stderr, stayed)
         return [replace(each, run_s=self._instants.run_s) for each in judge_growth(series)]
 
     def _sums(self, rows: Rows, name: str, column: Numbers, n: int) -> Floats:
@@ -171,6 +177,14 @@ def times_of_marks(capture: Capture) -> tuple[str, list[int]]:
 
 def _ended_by_itself(capture: Capture) -> bool:
     return capture.end is not None and int(capture.end["reason"]) == Reason.TARGET_EXIT
+
+
+def _is_of_exit(earlier: list[KeySnapshot]) -> bool:
+    """The last snapshot before the exit is from within it, if much was freed since the one before, and others suffice."""
+    if len(earlier) <= INSTANTS_MIN:
+        return False
+    before, last = (float(one.rows["space"].sum(dtype=np.float64)) for one in earlier[-2:])
+    return last < EXIT_SHARE_MAX * before
 
 
 def _shares(held: HeldBlocks, known: KeyStacks) -> KeyShares:

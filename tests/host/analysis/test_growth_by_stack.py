@@ -229,3 +229,11 @@ def test_a_stack_keeps_what_it_held_under_an_earlier_key(tmp_path: Path) -> None
     earlier = [evidence(evidence_record(sequence=2, key=early, pc=0x402000))]
     path = recording(tmp_path / "a", earlier, *snapshots)
     assert trends(profile_of(path)) == {CACHE_VADDR: Trend.STEADY}
+
+
+@pytest.mark.parametrize(("reason", "instants"), [(Reason.TARGET_EXIT, 7), (Reason.STOPPED, 9)])
+def test_a_snapshot_from_within_the_exit_is_left_out(tmp_path: Path, reason: Reason, instants: int) -> None:
+    """Exit handlers have freed nearly all by then. What falls while a program runs counts."""
+    freed = [taken(seconds, row(101, LEAK, 1009, 1)) for seconds in (9, 10)]
+    span = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 9)), *freed, reason=reason)).growth
+    assert span is not None and span.instants == instants
