@@ -214,8 +214,8 @@ def of_extensions(profile: Profile) -> Profile:
     """Only the sites of modules that are neither the interpreter's nor the system's; blocks without a stack stay."""
     from dataclasses import replace
 
+    from memleak_android.host.profile.culprit import responsible_frame
     from memleak_android.host.profile.runtime_sites import PYTHON_MODULE
-    from memleak_android.host.profile.site_id import responsible_frame
 
     def is_native(module: str) -> bool:
         return not PYTHON_MODULE.fullmatch(module) and not module.startswith(_SYSTEM_FOLDERS)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import CallSite, Frame, LeakSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import ROOT, amount, bounded, frame_name, leak_name, leaks_text
 from memleak_android.host.reports.text import messages

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import Frame
-from memleak_android.host.profile.site_id import identity_part, responsible_frame
+from memleak_android.host.profile.site_id import identity_part
 
 
 class PlaceNumbers:

@@ -1,20 +1,13 @@
-"""A stack's identity across runs, rebuilds and machines, and its responsible function."""
+"""A stack's identity across runs, rebuilds and machines."""
 
 import hashlib
 import re
 from collections.abc import Sequence
-from enum import Enum, auto
 from functools import lru_cache
 
 from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.profile import Frame
-from memleak_android.host.profile.runtime_sites import (
-    ALLOCATOR,
-    PYTHON_MODULE,
-    RUNTIME_MODULE,
-    SHIM_MODULE,
-    module_name,
-)
+from memleak_android.host.profile.runtime_sites import module_name
 
 NAME_MAX = 4096  # characters of a name that count; report.json keeps as many
 
@@ -28,12 +21,6 @@ _CLONES = re.compile(rf"({_CLONE}| \({_CLONE}+\)| \[clone {_CLONE}+\])+$")
 _SYMBOL_VERSION = re.compile(r"@@?[A-Za-z_][\w.]*$")
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")  # of the legacy mangling: changes with the compiler's version
 _LIBRARY_VERSION = re.compile(r"(-\d[\w.]*)?\.so(\.\d[\w.]*)?$")  # libx-1.2.so, libx.so.1.2.3
-
-# Code of the C++ library that is compiled into the program's own modules.
-_CXX_LIBRARY = re.compile(
-    r"(void |bool |auto )?(std::|__gnu_cxx::|operator new|operator delete|__cxa_|alloc::|core::)"
-)
-_EVALUATES = re.compile(r"_?PyEval_(Eval|Vector).*")
 
 
 @lru_cache(maxsize=65_536)
@@ -75,44 +62,3 @@ def identity_part(frame: Frame) -> bytes:
     else:
         part = f"{stable_module(frame.module)}\0{frame.build_id}+{frame.vaddr:#x}"
     return part.encode("utf-8", "replace")
-
-
-def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost frame that is not in an allocator, the runtime, the C++ library or Python's API.
-
-    Else the innermost that is in Python's, then the innermost that is not in an allocator; None if there is none. What Python code
-    allocates is Python's, whoever called it.
-    """
-    library = python = None
-    for frame in frames:
-        if not frame.module and not frame.address:
-            continue  # the traced function itself, as sites.py puts it first
-        role = _role(frame.module, frame.function[:NAME_MAX])
-        if role is _Role.OWN:
-            return frame
-        if role is _Role.LIBRARY:
-            library = library or frame
-        elif role is not _Role.ALLOCATOR:
-            python = python or frame
-        if role is _Role.EVALUATES:
-            break
-    return python or library
-
-
-class _Role(Enum):
-    ALLOCATOR = auto()
-    LIBRARY = auto()
-    PYTHON = auto()
-    EVALUATES = auto()  # Python code
-    OWN = auto()
-
-
-@lru_cache(maxsize=65_536)
-def _role(module: str, function: str) -> _Role:
-    name = module_name(module)
-    if SHIM_MODULE.fullmatch(name) or ALLOCATOR.fullmatch(function):
-        return _Role.ALLOCATOR
-    if PYTHON_MODULE.fullmatch(module):
-        return _Role.EVALUATES if _EVALUATES.fullmatch(function) else _Role.PYTHON
-    is_library = not module or RUNTIME_MODULE.fullmatch(name) or _CXX_LIBRARY.match(function)
-    return _Role.LIBRARY if is_library else _Role.OWN

@@ -2,8 +2,8 @@
 
 from typing import TextIO
 
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_name, relative_source
 from memleak_android.host.reports.text.gate import culprits, site_line, verdict_line
 

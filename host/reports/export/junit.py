@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import TextIO
 from xml.etree import ElementTree
 
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.runtime_sites import module_name
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_text
 from memleak_android.host.reports.export.exported import display_name
 from memleak_android.host.reports.text.gate import culprits, failure_lines, verdict_line

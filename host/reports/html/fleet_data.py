@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.fleet_profile import (
     FleetProfile,
     OnlyOn,
@@ -11,7 +12,6 @@ from memleak_android.host.profile.fleet_profile import (
     SitePrevalence,
     VersionChange,
 )
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ROOT, bounded
 from memleak_android.host.reports.export.exported import display_name
 from memleak_android.host.reports.html.page_data import stack_row

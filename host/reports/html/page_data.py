@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from memleak_android.host.profile.comparison import Comparison, merged_sites
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.fleet_profile import OnlyOn, SitePrevalence, VersionChange
 from memleak_android.host.profile.profile import CallSite, Frame, PastSite, ProcessSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import amount, bounded, frame_text, leaks_text, source_line
 from memleak_android.host.reports.export.exported import display_name, heap_sites

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.fleet_profile import (
     FleetProfile,
     OnlyOn,
@@ -13,7 +14,6 @@ from memleak_android.host.profile.fleet_profile import (
 )
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.runtime_sites import module_name
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ReportOptions, bounded
 
 _BROKEN_MAX = 20

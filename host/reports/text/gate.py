@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.gate_result import Gate, GrowthGate
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import amount, bounded, frame_text
 from memleak_android.host.reports.text import growth as growth_text
 

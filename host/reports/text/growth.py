@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 from math import hypot
 
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import CallSite, Profile
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedGrowth
 from memleak_android.host.reports.base import bounded, frame_text

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, ProcessSum, Profile
-from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ReportOptions, bounded, frame_text
 
 SHARES_MAX = 4

@@ -1,0 +1,87 @@
+"""Which frame answers for a stack: not a wrapper of an allocator, not a library's source, not an interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memleak_android.host.profile.culprit import own_callers, responsible_frame
+from memleak_android.host.profile.profile import Frame
+from tests.support.builders.profiles import CODEC, LIBC, MALLOC, SERVER, START, frame
+
+OWN = frame(SERVER, "handle_request(int)", 0x10, "/src/main.cc:14")
+NODE, RUBY = "/usr/bin/node", "/usr/lib/x86_64-linux-gnu/libruby-3.1.so.3.1"
+
+
+def of(module: str, function: str) -> Frame:
+    return replace(frame(LIBC, function), module=module)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "/usr/include/c++/12/bits/new_allocator.h:137",
+        "/rustc/9fc6b431/library/alloc/src/raw_vec.rs:531",
+        "/home/x/.cargo/registry/src/index.crates.io-6f17d22bba15001f/bytes-1.5.0/src/bytes.rs:12",
+        "/opt/ndk/toolchains/llvm/prebuilt/linux-x86_64/sysroot/usr/include/c++/v1/vector:92",
+    ],
+)
+def test_sources_of_libraries_do_not_answer_whatever_their_functions_are_called(file: str) -> None:
+    compiled_in = frame(SERVER, "char*& grow(unsigned long)", 0, file, inlined=True)
+    assert responsible_frame((MALLOC, compiled_in, OWN, *START)) == OWN
+
+
+@pytest.mark.parametrize(
+    "function", ["std::my_hash::operator()(int)", "operator delete_all(int)", "core::run()"]
+)
+def test_own_sources_answer_whatever_their_functions_are_called(function: str) -> None:
+    own = frame(SERVER, function, 0, "/src/main.cc:3")
+    assert responsible_frame((MALLOC, own, OWN)) == own
+    assert responsible_frame((MALLOC, replace(own, file=None, line=None), OWN)) == OWN
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "xmalloc",
+        "g_malloc0_n",
+        "sqlite3DbMallocRawNN",
+        "sqlite3_malloc64",
+        "CRYPTO_zalloc",
+        "av_mallocz",
+        "zmalloc_usable",
+        "ruby_xmalloc2",
+        "_emalloc_56",
+        "jv_mem_calloc",
+        "ngx_palloc",
+        "MemoryContextAllocZero",
+        "_PyObject_GC_New",
+        "__rust_alloc_zeroed",
+    ],
+)
+def test_wrappers_of_allocators_do_not_answer(function: str) -> None:
+    assert responsible_frame((MALLOC, frame(CODEC, function), OWN)) == OWN
+    assert responsible_frame((MALLOC, frame(CODEC, f"my_{function}_user"), OWN)) != OWN
+
+
+def test_an_extension_answers_for_what_an_interpreter_allocates_for_it() -> None:
+    api = of(NODE, "napi_create_reference")
+    addon, invoke, enters = (
+        of("/srv/addon.node", "Crc32"),
+        of(NODE, "FunctionCallbackWrapper::Invoke"),
+        of(NODE, "Builtins_JSEntryTrampoline"),
+    )
+    run = of(NODE, "node::Start")
+    assert responsible_frame((MALLOC, api, addon, invoke, enters, run)) == addon
+    assert own_callers((MALLOC, api, addon, invoke, enters, run)) == [invoke]
+    assert responsible_frame((MALLOC, api, enters, run, addon)) == api, "what is below is interpreted code's"
+    vm = of(RUBY, "vm_exec_core")
+    assert responsible_frame((MALLOC, of(RUBY, "rb_ary_new"), of("/srv/x.so", "f"), vm)).module == "/srv/x.so"  # type: ignore[union-attr]
+
+
+def test_callers_are_the_programs_own() -> None:
+    library = frame(SERVER, "std::__invoke", 0, "/usr/include/c++/12/bits/invoke.h:61")
+    main = frame(SERVER, "main", 0x47, "/src/main.cc:88")
+    assert own_callers((MALLOC, library, OWN, library, main, *START)) == [main]
+    assert own_callers((MALLOC,)) == []
