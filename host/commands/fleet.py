@@ -111,7 +111,7 @@ def report(
     mean = judge(merged.mean, rules)
     shown = replace(merged, mean=mean) if output.format in _OWN else mean
     destination.write(shown, ReportOptions(output.top, source_root=source_root()))
-    return conclude(mean, result.gen_suppressions)
+    return conclude(mean, result)
 
 
 def _merge(

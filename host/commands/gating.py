@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 from memleak_android.host.analysis.pipeline import View
-from memleak_android.host.commands.options import ResultOptions
+from memleak_android.host.commands.options import ResultOptions, StatusOptions
 from memleak_android.host.commands.results import EXIT_CODES, check_new, write_file
 from memleak_android.host.console import say
 from memleak_android.host.profile.gate import GateRules
-from memleak_android.host.profile.profile import Profile
+from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.profile.suppressions import read_suppressions
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.reports.base import ReportOptions
@@ -32,15 +32,31 @@ def gate_rules(result: ResultOptions, force: bool) -> GateRules:
     )
 
 
-def conclude(profile: Profile, gen_suppressions: Path | None) -> int:
-    """Once the results are written: suppressions, and the reason of a failure. Returns the exit code."""
-    if gen_suppressions:
-        write_file(gen_suppressions, SUPPRESSIONS, profile, ReportOptions())
+def conclude(profile: Profile, result: ResultOptions, status: StatusOptions | None = None) -> int:
+    """Once the results are written: suppressions, and the reason of a failure. Returns the exit code.
+
+    status: of a command that was measured.
+    """
+    if result.gen_suppressions:
+        write_file(result.gen_suppressions, SUPPRESSIONS, profile, ReportOptions())
     for line in failure_lines(profile):
         print(line, file=sys.stderr)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         _annotate(profile)
-    return EXIT_CODES[profile.verdict]
+    ours = EXIT_CODES[profile.verdict]
+    own = exit_code_of(profile.target.exit_status)
+    if status is None or status.exit_status == "ours" or own is None or profile.verdict is Verdict.LEAKS:
+        return ours
+    is_limited = bool(result.fail_on_leak or result.fail_on_growth or result.baseline)
+    return ours if ours and (is_limited or status.fail_on_incomplete) else own
+
+
+def exit_code_of(wait_status: int | None) -> int | None:
+    """As shells give it: 128 + n for signal n. None = no command has ended."""
+    if wait_status is None:
+        return None
+    signal = wait_status & 0x7F
+    return 128 + signal if signal else wait_status >> 8 & 0xFF
 
 
 def source_root() -> str:

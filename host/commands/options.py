@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import click
 
@@ -105,7 +105,7 @@ symbols_option = partial(
     multiple=True,
 )
 top_option = partial(
-    option, "-T, --top", click.IntRange(0), "Stacks shown; 0 = all.", default=10, show_default=True
+    option, "-T, --top", click.IntRange(0), "Places or stacks shown; 0 = all.", default=10, show_default=True
 )
 warmup_option = partial(option, "--warmup T", DURATION, "Judge growth from this time on.", default="0s")
 cooldown_option = partial(
@@ -132,7 +132,7 @@ class CommonOptions:
 
     force: bool = flag("--force", "Overwrite existing files.")
     quiet: bool = flag("-q, --quiet", "No progress.")
-    verbose: bool = flag("-v, --verbose", "Print more; show tracebacks.")
+    verbose: bool = flag("-v, --verbose", "Whole stacks and all notes; show tracebacks.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,9 +285,14 @@ class ViewOptions:
             cooldown_ns=self.cooldown,
         )
 
-    def report_options(self, source_root: str = "") -> ReportOptions:
+    def report_options(self, source_root: str = "", *, verbose: bool = False) -> ReportOptions:
         return ReportOptions(
-            self.top, self.show_allocs, self.sort, self.combined_only, source_root=source_root
+            self.top,
+            self.show_allocs,
+            self.sort,
+            self.combined_only,
+            source_root=source_root,
+            verbose=verbose,
         )
 
 
@@ -319,3 +324,17 @@ class ResultOptions:
         "--gen-suppressions FILE", FILE, "Write suppressions for all sites that count."
     )
     max_lost: float = option("--max-lost SHARE", SHARE, "Above this: incomplete, exit 6.", default=0.001)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusOptions:
+    """What the exit status of a measurement is."""
+
+    exit_status: Literal["own", "ours"] = option(
+        "--exit-status",
+        click.Choice(["own", "ours"]),
+        "own: that of CMD, unless a limit is exceeded or cannot be judged. ours: 0, 6 or 23, whatever CMD's is.",
+        default="own",
+        show_default=True,
+    )
+    fail_on_incomplete: bool = flag("--fail-on-incomplete", "Exit with 6 when the measurement is incomplete.")

@@ -12,6 +12,7 @@ from memleak_android.host.commands.options import (
     SERIALS,
     CommonOptions,
     ResultOptions,
+    StatusOptions,
     TargetOptions,
     TracingOptions,
     flag,
@@ -70,6 +71,7 @@ def record(
     tracing: TracingOptions,
     content: ContentOptions,
     result: ResultOptions,
+    status: StatusOptions,
     common: CommonOptions,
 ) -> int:
     """Measures a process (--pid) or a command (-- CMD) and writes a recording for `report`."""
@@ -100,4 +102,4 @@ def record(
             share=open_share(content.cache),
         )
     )
-    return conclude(judge(measured.profile, rules), result.gen_suppressions)
+    return conclude(judge(measured.profile, rules), result, status if command else None)

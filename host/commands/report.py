@@ -63,8 +63,8 @@ def report(
         )
         profile = judge(profile, rules)
         progress.update(f"writing {reading.format}", 0.0)
-    destination.write(profile, view.report_options(source_root()))
-    return conclude(profile, result.gen_suppressions)
+    destination.write(profile, view.report_options(source_root(), verbose=common.verbose))
+    return conclude(profile, result)
 
 
 def _refuse_late_options(path: Path, view: ViewOptions, result: ResultOptions, pid: int | None) -> None:

@@ -1,8 +1,10 @@
 """The destinations of results: stdout, --json, -o DIR; and the exit code of a verdict."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO
 
 from memleak_android.host.console import say
 from memleak_android.host.errors import ExitCode, IncompleteError, OutputExistsError, UsageError
@@ -108,21 +110,38 @@ class Destination:
             show(self._form, result, options)
 
 
-def write_results(profile: Profile, destinations: Destinations, options: ReportOptions, shown: bool) -> None:
-    """Writes files first: the reader of stdout may be gone. shown: stdout has the text already (interval prints)."""
+def write_results(
+    profile: Profile, destinations: Destinations, options: ReportOptions, shown: bool, stream: TextIO
+) -> None:
+    """Writes files first: the reader of stdout may be gone. shown: stdout has the text already (interval prints).
+
+    stream: for the text.
+    """
     try:
         for path, name in destinations.files():
             write_file(path, FORMATS[name], profile, options)
     finally:
         if destinations.on_stdout != "text" or not shown:
-            show(FORMATS[destinations.on_stdout], profile, options)
+            name = destinations.on_stdout
+            show(FORMATS[name], profile, options, stream if name == "text" else sys.stdout)
 
 
-def show(form: Format, result: Profile | Comparison | FleetProfile, options: ReportOptions) -> None:
-    """On stdout, in colour where that is a terminal."""
-    sys.stdout.flush()
-    form.write(result, sys.stdout.buffer, replace(options, colour=sys.stdout.isatty()))
-    sys.stdout.flush()
+def show(
+    form: Format,
+    result: Profile | Comparison | FleetProfile,
+    options: ReportOptions,
+    stream: TextIO | None = None,
+) -> None:
+    """On stdout or another stream, in colour where that is a terminal."""
+    stream = stream or sys.stdout
+    stream.flush()
+    form.write(result, stream.buffer, replace(options, colour=stream.isatty()))
+    stream.flush()
+
+
+def stream_of_text(command: Sequence[str] | None) -> TextIO:
+    """stdout; stderr where a command's output goes to stdout and is read by another program."""
+    return sys.stderr if command and not sys.stdout.isatty() else sys.stdout
 
 
 def write_file(
@@ -131,7 +150,7 @@ def write_file(
     """Leaves no half report on a full disk; prints the path."""
     try:
         with replacing(path) as stream:
-            form.write(result, stream, replace(options, is_gzipped=path.suffix == ".gz"))
+            form.write(result, stream, replace(options, is_gzipped=path.suffix == ".gz", verbose=True))
     except OSError as error:
         raise IncompleteError(f"could not write {path}: {error.strerror}", "use another folder") from None
     say(f"wrote {path}")

@@ -1,9 +1,9 @@
 """`trace`, the default verb: measure a process or a command and report what it still holds."""
 
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -13,6 +13,7 @@ from memleak_android.host.commands.live_plan import check_live, live_plan, say_o
 from memleak_android.host.commands.options import (
     CommonOptions,
     ResultOptions,
+    StatusOptions,
     TargetOptions,
     TracingOptions,
     ViewOptions,
@@ -22,7 +23,7 @@ from memleak_android.host.commands.options import (
     option,
     takes_options,
 )
-from memleak_android.host.commands.results import Destinations, write_results
+from memleak_android.host.commands.results import Destinations, stream_of_text, write_results
 from memleak_android.host.commands.session_plan import app_request, session_options
 from memleak_android.host.commands.target import chosen_machine
 from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE
@@ -100,6 +101,7 @@ def trace(
     view: ViewOptions,
     output: OutputOptions,
     result: ResultOptions,
+    status: StatusOptions,
     common: CommonOptions,
 ) -> int:
     """Measures a process (--pid) or a command (-- CMD) and reports what it still holds."""
@@ -114,7 +116,8 @@ def trace(
     destinations.prepare()
     machine = chosen_machine(command, target)
     rules, timeline = gate_rules(result, common.force), Timeline()
-    shown = view.report_options(source_root())
+    shown = view.report_options(source_root(), verbose=common.verbose)
+    stream = stream_of_text(command)
     session = replace(
         session_options(command, target, tracing, result.symbols),
         older_ns=schedule.older,
@@ -136,13 +139,13 @@ def trace(
         quiet=common.quiet,
         verbose=common.verbose,
         labels=output.labels,
-        on_interval=partial(_interval_ended, timeline, shown),
+        on_interval=partial(_interval_ended, timeline, shown, stream),
         live=live_plan(command, target, output.folder, shown, machine.is_local, timeline) if live else None,
     )
     measured = _measure(measurement)
     profile = judge(replace(measured.profile, timeline=timeline.until(measured.profile)), rules)
-    write_results(profile, destinations, shown, shown=measured.is_counted_out)
-    return conclude(profile, result.gen_suppressions)
+    write_results(profile, destinations, shown, measured.is_counted_out, stream)
+    return conclude(profile, result, status if command else None)
 
 
 def _measure(measurement: Measurement) -> Measured:
@@ -155,8 +158,8 @@ def _measure(measurement: Measurement) -> Measured:
 
 
 def _interval_ended(
-    timeline: Timeline, options: ReportOptions, profile: Profile, of_all_ages: Profile
+    timeline: Timeline, options: ReportOptions, stream: TextIO, profile: Profile, of_all_ages: Profile
 ) -> None:
     timeline.add(of_all_ages)
-    interval.write(profile, sys.stdout, options)
-    sys.stdout.flush()
+    interval.write(profile, stream, options)
+    stream.flush()

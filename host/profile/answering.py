@@ -22,8 +22,11 @@ def answer_of(profile: Profile) -> Answer:
     places = counted_places(profile)
     growing = growing_places(profile, places)
     if rates := _rates(profile, places, growing):
-        spread = 0 if growing else sum(one.growth is not None and one.growth.rise > 0 for one in places)
-        return Answer(AnswerState.LEAKING, growth=_sum(rates), growing=len(growing), spread=spread)
+        risen = sum(one.growth is not None and one.growth.rise > 0 for one in places)
+        is_spread = not growing and profile.growth_in_all in rates
+        return Answer(
+            AnswerState.LEAKING, "", _sum(rates), growing=len(growing), spread=risen if is_spread else 0
+        )
     span = profile.growth
     if span is None or not span.is_judged:
         return _of_short_session(profile, places)

@@ -22,7 +22,8 @@ class ReportOptions:
     """top: sites shown, 0 = all.
     combined_only: sums per stack only, no single allocations.
     is_gzipped: for a file named .gz.
-    source_root: SARIF and annotations name source files relative to it.
+    source_root: reports name source files relative to it.
+    verbose: whole stacks, not places.
     """
 
     top: int = 10
@@ -32,6 +33,7 @@ class ReportOptions:
     colour: bool = False
     is_gzipped: bool = False
     source_root: str = ""
+    verbose: bool = False
 
 
 class Report(Protocol):

@@ -110,8 +110,9 @@ def _started(tracer: str, program: Path, name: str, report: Path) -> tuple[int, 
     words = ["-q", "--tracer", *tracer.split(), "--json", report, "--", program, name]
     done = run_program(words, cwd=report.parent)
     status = json.loads(report.read_text())["target"]["exit_status"]
-    lines = done.stdout.split("target    ")[0]
-    return os.waitstatus_to_exitcode(status), lines.encode()
+    code = os.waitstatus_to_exitcode(status)
+    assert done.returncode == (code if code >= 0 else 128 - code)
+    return code, done.stdout.encode()
 
 
 def _attached(tracer: str, program: Path, name: str, report: Path) -> tuple[int, bytes]:

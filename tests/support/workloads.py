@@ -132,11 +132,11 @@ def run(
     codes: Sequence[int] = (0,),
     timeout_s: float = 280,
 ) -> Run:
-    """`memleak-android --tracer TRACER --json … OPTIONS TARGET`, run in `folder`; fails on another exit code."""
+    """`memleak-android --tracer TRACER --json … OPTIONS TARGET`, run in `folder`; fails on another exit code of ours."""
     need(tracer)
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary) / "report.json"
-        words = ["--tracer", tracer, "--json", report, *options, *target]
+        words = ["--tracer", tracer, "--exit-status", "ours", "--json", report, *options, *target]
         done = run_program(words, folder, environment, timeout_s)
         assert done.returncode in codes, f"exit code {done.returncode}: {done.stderr}\n{done.stdout}"
         found = json.loads(report.read_text()) if report.exists() else {}

@@ -17,6 +17,7 @@ STYLES = {
     AnswerState.HELD_AT_EXIT: "bold",
     AnswerState.CANNOT_TELL: "bold yellow",
 }
+COMMAND_MAX = 40  # characters
 FREED_SHARE = 0.5  # of the rise: less is not worth a word
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
@@ -43,7 +44,7 @@ def _rest(profile: Profile, answer: Answer) -> str:
         return " holds nothing at its exit"
     space, blocks = sum(place.space for place in places), sum(place.objects for place in places)
     held = f"{size_text(space)} in {blocks:,} block{'s' * (blocks != 1)} from {_count(len(places), 'place')}"
-    return f" holds {held}; too short ({duration_text(profile.duration_ns)}) to tell growth"
+    return f" holds {held}; too short to tell growth"
 
 
 def _places(answer: Answer) -> str:
@@ -60,9 +61,16 @@ def subject(profile: Profile) -> str:
     """`./server --port 80 (pid 15129)`; `the whole machine`."""
     target = profile.target
     name = printable(target.package or target.command)
+    name = name if len(name) <= COMMAND_MAX else f"{name[: COMMAND_MAX - 1]}…"
     if not target.pid:
         return name or "the whole machine"
     return f"{name} (pid {target.pid})" if name else f"pid {target.pid}"
+
+
+def exit_text(wait_status: int) -> str:
+    """Text for a wait status (wait(2)): the low 7 bits are the signal, the next byte is the exit code."""
+    signal = wait_status & 0x7F
+    return f"killed by signal {signal}" if signal else f"exited with status {wait_status >> 8 & 0xFF}"
 
 
 def duration_text(ns: int) -> str:
@@ -79,10 +87,12 @@ def size_text(space: float) -> str:
     return f"{space / factor:.1f} {unit}" if factor > 1 else f"{space:.0f} B"
 
 
-def rate_text(bytes_per_s: float, error: float, run_s: float = 0.0) -> str:
-    """`9.0 ± 0.1 MiB/min`, or `/run`, which take run_s."""
+def rate_text(bytes_per_s: float, error: float | None, run_s: float = 0.0) -> str:
+    """`9.0 ± 0.1 MiB/min`, or `/run`, which take run_s. error: None = not shown."""
     seconds, per = (run_s, "run") if run_s else (60.0, "min")
     rate = bytes_per_s * seconds
     factor, unit = next((one for one in _SIZES if abs(rate) >= one[0]), _SIZES[-1])
+    if error is None:
+        return f"{rate / factor:.{1 if factor > 1 else 0}f} {unit}/{per}"
     digits = 1 if error * seconds / factor >= 0.05 else 2
     return f"{rate / factor:.{digits}f} ± {error * seconds / factor:.{digits}f} {unit}/{per}"

@@ -1,5 +1,6 @@
 """Labels and causes that a person reads in reports. Causes of loss: host/profile/losses.py."""
 
+from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.growth import Trend
 from memleak_android.host.profile.profile import Verdict
 from memleak_android.host.profile.unowned import UnownedPart
@@ -65,4 +66,11 @@ OWN_MODULE = "pass --symbols with the unstripped {}: a folder, or an APK, AAB or
 # The last line of a report.
 NEXT_MORE_LIVE = "again with a higher --max-live"
 NEXT_SYMBOLS = "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
+NEXT_LONGER = "measure longer: growth needs five snapshots, which take about 5 s (--interval 200ms: 1 s)"
+NEXT = {
+    AnswerState.LEAKING: "-v shows whole stacks, --reachability what is lost, -o DIR --format html a page; --live watches it",
+    AnswerState.NOT_GROWING: "-v shows what is held; a slow leak needs a longer measurement, or work that repeats",
+    AnswerState.HELD_AT_EXIT: "-v shows whole stacks, --reachability what is lost, -o DIR --format html a page",
+    AnswerState.CANNOT_TELL: "-v names all that is missing; memleak-android doctor says what works here",
+}
 NEXT_COMPARE = "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"

@@ -1,4 +1,4 @@
-"""The text report: stacks and what they hold, how certain that is, and what to do next."""
+"""The text report: the first screen; in detail, stacks and what they hold, how certain that is, and what to do next."""
 
 import time
 from collections import Counter
@@ -23,8 +23,8 @@ from memleak_android.host.reports.base import (
     leaks_text,
     write_styled,
 )
-from memleak_android.host.reports.text import messages
-from memleak_android.host.reports.text.answer import STYLES, answer_line
+from memleak_android.host.reports.text import by_place, messages
+from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text
 from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
 from memleak_android.host.reports.text.growth import answer_lines, site_growth
 from memleak_android.host.reports.text.memory import memory_lines
@@ -45,7 +45,11 @@ SITE_STYLE, FRAME_STYLE, WARNING_STYLE, QUIET_STYLE = "bold", "", "yellow", "dim
 
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
     """Write the report as text. Control characters in names are escaped."""
-    write_styled(_lines(profile, options), stream, options.colour)
+    is_detailed = options.verbose or options.show_allocs or options.sort in ("peak", "churn")
+    if profile.answer is not None and not is_detailed:
+        write_styled(by_place.lines(profile, profile.answer, options), stream, options.colour)
+    else:
+        write_styled(_lines(profile, options), stream, options.colour)
 
 
 def _lines(profile: Profile, options: ReportOptions) -> Iterator[tuple[str, str]]:
@@ -86,7 +90,7 @@ def _header(profile: Profile) -> Iterator[str]:
     details = [of_pid] if subject != of_pid and not is_whole else []
     details += [target.arch, *([f"device {printable(target.serial)}"] if target.serial else [])]
     if target.exit_status is not None:
-        details.append(_exit_text(target.exit_status))
+        details.append(exit_text(target.exit_status))
     yield f"target    {subject} ({', '.join(details)})"
     sampled = f"one sample per {target.sample_bytes:,} bytes" if target.sample_bytes else "every allocation"
     estimated = ", figures are estimates" if any(s.stderr_space is not None for s in profile.sites) else ""
@@ -97,12 +101,6 @@ def _header(profile: Profile) -> Iterator[str]:
         yield f"{'' if number else 'growth':<9} {line}"
     if profile.peak is not None:
         yield f"peak      {peak_line(profile.peak, profile.totals.inuse_space)} (--sort peak)"
-
-
-def _exit_text(wait_status: int) -> str:
-    """Text for a wait status (wait(2)): the low 7 bits are the signal, the next byte is the exit code."""
-    signal = wait_status & 0x7F
-    return f"killed by signal {signal}" if signal else f"exited with status {wait_status >> 8 & 0xFF}"
 
 
 def _section(

@@ -41,7 +41,7 @@ def test_its_end_is_said(tracer: str, number: int, text: str, reaped: bool, tmp_
         if reaped:
             assert process.wait(60) == -number
         assert session.wait(60) == 0
-        assert session.stdout is not None and f", {text})" in session.stdout.read()
+        assert session.stdout is not None and f"; the program {text}\n" in session.stdout.read()
     assert json.loads(report.read_text())["target"]["exit_status"] == number
 
 

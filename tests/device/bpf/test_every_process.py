@@ -134,7 +134,7 @@ def test_running_processes_are_reported_ended_ones_are_not_and_static_ones_are_n
     chosen = json.loads(report_of(recording, "--format", "json", "--pid", str(second.pid)))
     assert chosen["totals"]["inuse_space"] == 2 * COUNT * SIZE and "processes" not in chosen
     assert sum(site["inuse_objects"] for site in chosen["sites"]) == named(report, second.pid, 2 * COUNT)
-    text = report_of(recording, "-T", "0")
+    text = report_of(recording, "-v", "-T", "0")
     assert all("in holds_on_word" in text and f"(pid {one.pid})" in text for one, _, _ in expected)
 
 

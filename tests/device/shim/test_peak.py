@@ -28,13 +28,13 @@ def warm_peak(tracer: str, folder: Path, threads: int) -> dict[str, Any]:
     need(tracer)
     report, go = folder / "report.json", folder / "go"
     words = ["--tracer", tracer, "--interval", "100ms", "--json", report, "--", program(), threads, go]
-    with start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as session:
+    with start_program(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as session:
         assert session.stdout is not None
         for awaited in ("warm", "allocations:", "allocations:"):
             assert any(line.strip().endswith(awaited) for line in iter(session.stdout.readline, ""))
         go.touch()
-        _, errors = session.communicate(timeout=240)
-    assert session.returncode == 0, errors
+        said, _ = session.communicate(timeout=240)
+    assert session.returncode == 0, said
     peak: dict[str, Any] = json.loads(report.read_text())["peak"]
     return peak
 

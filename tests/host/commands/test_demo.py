@@ -26,7 +26,7 @@ def test_planted_leaks_are_found_exactly(tracer: str, tmp_path: Path) -> None:
         pytest.skip(refusal)
     done = run_demo(tracer, tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    assert f"tracer    {tracer}, every allocation" in done.stdout
+    assert f"every allocation ({tracer})" in done.stdout
     table = done.stdout[done.stdout.index("\nplanted ") :].splitlines()[2:]
     assert len(table) == len(read_planted(find_binary("demo.json", local_arch())))
     assert all(line.endswith("complete") for line in table)

@@ -22,6 +22,7 @@ from tests.support.builders.growing_recording import wait_for_block, wait_for_sn
 from tests.support.command_line import CommandLine
 
 PRELOAD = ("--tracer", "preload")
+OURS = (*PRELOAD, "--exit-status", "ours")
 GOES_ON = "exec sleep 20 >/dev/null 2>&1"  # and holds no end of a pipe that a test reads to its end
 
 
@@ -77,7 +78,7 @@ def test_agent_that_dies_later_leaves_an_incomplete_report(line: CommandLine) ->
 def test_cut_output_of_the_agent_keeps_what_arrived(line: CommandLine) -> None:
     result = line.run("record", "-o", "a.memleak", *PRELOAD, "--", "true", scenario={"cut": True})
     assert result.code == 6
-    report = line.run("report", "a.memleak")
+    report = line.run("report", "-v", "a.memleak")
     assert report.code == 6
     assert "verdict        incomplete" in report.out
     assert "malformed block (cut after" in report.out
@@ -99,19 +100,19 @@ def test_long_command_line_reaches_the_agent_unchanged(line: CommandLine) -> Non
 
 
 def test_losses_and_unattributed_blocks(line: CommandLine) -> None:
-    result = line.run(*PRELOAD, "--json", "-", "--", "true", scenario={"unattributed": 2, "lost": {"0": 5}})
+    result = line.run(*OURS, "--json", "-", "--", "true", scenario={"unattributed": 2, "lost": {"0": 5}})
     report = json.loads(result.out)
     assert result.code == 6
     assert report["totals"]["unattributed_space"] == 14
     assert report["totals"]["inuse_space"] == 74
     assert report["totals"]["lost"] == {"ring_full": 5}
-    assert line.run(*PRELOAD, "--max-lost", "50%", "--", "true", scenario={"unattributed": 2}).code == 0
+    assert line.run(*OURS, "--max-lost", "50%", "--", "true", scenario={"unattributed": 2}).code == 0
 
 
 def test_disk_that_fills_up_while_recording(line: CommandLine) -> None:
     """RLIMIT_FSIZE of 400 KiB stands for the disk."""
     scenario = {"evidence": 20, "stack_bytes": 60000}
-    limited = 'ulimit -f 800; exec "$0" -m memleak_android.host record -o a.memleak --tracer preload -- true'
+    limited = 'ulimit -f 800; exec "$0" -m memleak_android.host record -o a.memleak --exit-status ours --tracer preload -- true'
     argv = ["sh", "-c", limited, sys.executable]
     environment = line.environment(scenario)
     done = subprocess.run(
@@ -140,9 +141,9 @@ def test_recording_of_a_killed_session_is_still_good(line: CommandLine) -> None:
 
 
 def test_full_live_table_is_never_fine(line: CommandLine) -> None:
-    result = line.run(*PRELOAD, "--max-lost", "1", "--", "true", scenario={"lost": {"2": 1}})
+    result = line.run(*OURS, "-v", "--max-lost", "1", "--", "true", scenario={"lost": {"2": 1}})
     assert result.code == 6
-    assert "note: the live table was full: 1 blocks are missing in all sums (raise --max-live)" in result.out
+    assert "note: the live table was full: 1 blocks are missing in all sums (raise --max-live)" in result.err
 
 
 def wait_for(path: Path) -> None:
@@ -151,12 +152,12 @@ def wait_for(path: Path) -> None:
 
 def test_first_interrupt_stops_and_reports(line: CommandLine) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        with line.start(*PRELOAD, "--", "sh", "-c", f"echo 1 >{int(number)}; {GOES_ON}") as process:
+        with line.start(*PRELOAD, "-v", "--", "sh", "-c", f"echo 1 >{int(number)}; {GOES_ON}") as process:
             wait_for(line.folder / str(int(number)))
             process.send_signal(number)
-            out, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
-        assert "60 bytes in 3 allocations" in out
+        assert "60 bytes in 3 allocations" in err
 
 
 def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> None:
@@ -172,7 +173,7 @@ def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> Non
         "memleak-android: a.memleak holds what had arrived, stack bytes included; run `report a.memleak`",
         "memleak-android: error: aborted",
     ]
-    report = line.run("report", "a.memleak")
+    report = line.run("report", "-v", "a.memleak")
     assert report.code == 6
     assert "60 bytes in 3 allocations" in report.out
     assert "note: the session did not end in order: what is held is that of the last snapshot" in report.out
@@ -189,7 +190,7 @@ def test_cache_that_cannot_be_a_folder(line: CommandLine) -> None:
     (line.folder / "cache").write_text("a file where a folder belongs")
     result = line.run(*PRELOAD, "--", "true")
     assert result.code == 0
-    assert "target    true" in result.out
+    assert "STILL HELD AT EXIT  true " in result.err
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

@@ -23,7 +23,7 @@ def test_the_same_report_packed(line: CommandLine) -> None:
     assert (
         subprocess.run(["gzip", "-dc", packed], capture_output=True, check=True).stdout == plain.read_bytes()
     )
-    texts = [line.run("report", path).out for path in (packed, plain)]
+    texts = [line.run("report", "-v", path).out for path in (packed, plain)]
     assert texts[0] == texts[1] and "60 bytes in 3 allocations" in texts[0]
     assert json.loads(line.run("diff", packed, plain, "--format", "json").out)["sites"] == []
     limited = line.run("report", packed, "--baseline", packed, "--fail-on-leak", "1")

@@ -54,7 +54,7 @@ def kinds_of(report: dict[str, Any]) -> Counter[tuple[str, int]]:
 
 @both_tracers
 def test_as_valgrind_says(tracer: str, program: Path, tmp_path: Path):
-    options = ["--duration", "300ms", "--reachability", "-T", "0", "-o", "results"]
+    options = ["--duration", "300ms", "--reachability", "-v", "-T", "0", "-o", "results"]
     done = run(tracer, tmp_path, "--", program, "60", options=options)
     os.kill(done.report["target"]["pid"], signal.SIGKILL)
     judged = judged_by_valgrind(program)
@@ -63,10 +63,10 @@ def test_as_valgrind_says(tracer: str, program: Path, tmp_path: Path):
     assert {kind: one["objects"] for kind, one in done.report["leaks"].items()} == {
         kind: sum(n for (of, _), n in judged.items() if of == kind) for kind in KINDS
     }
-    assert "definitely lost 101 bytes in 1 allocation" in done.out
+    assert "definitely lost 101 bytes in 1 allocation" in done.err
     read = run_program(["report", "results/recording.memleak", "--format", "json"], tmp_path)
     assert kinds_of(json.loads(read.stdout)) == judged
-    assert re.search(r"2 threads stood still for \d+\.\d ms", done.out)
+    assert re.search(r"2 threads stood still for \d+\.\d ms", done.err)
 
 
 @pytest.mark.proof
@@ -76,11 +76,11 @@ def test_attached(program: Path, tmp_path: Path):
     with subprocess.Popen([program, "60"]) as process:
         try:
             time.sleep(0.3)
-            options = ["--duration", "200ms", "--reachability"]
+            options = ["--duration", "200ms", "--reachability", "-v"]
             done = run("bpf", tmp_path, "--pid", str(process.pid), options=options)
         finally:
             process.kill()
-    assert "in use or freed, counts as in use" in done.out
+    assert "in use or freed, counts as in use" in done.err
     assert "leaks" not in done.report
 
 
@@ -121,14 +121,14 @@ def test_of_each_followed_process(tracer: str, ends_first: bool, tmp_path: Path)
     """Blocks from before a fork may not be the child's own, and may lead to some that are."""
     duration = [] if ends_first else ["--duration", "500ms"]
     words = [built("forked_holders", "-O0"), "3" if ends_first else "60", "1" if ends_first else "60"]
-    done = run(tracer, tmp_path, "--", *words, options=["--follow", "--reachability", *duration])
+    done = run(tracer, tmp_path, "--", *words, options=["-v", "--follow", "--reachability", *duration])
     if not ends_first:
         for one in done.report["processes"]:
             os.kill(one["pid"], signal.SIGKILL)
     lost = Counter({("definitely_lost", size): 1 for size in (457, 463, 563)})
     assert kinds_of(done.report) == lost + Counter({("still_reachable", size): 1 for size in (449, 461, 557)})
-    assert re.search(r"2 more processes stood still for at most \d+\.\d ms", done.out)
-    assert "when it was forked counts as in use" in done.out
+    assert re.search(r"2 more processes stood still for at most \d+\.\d ms", done.err)
+    assert "when it was forked counts as in use" in done.err
 
 
 @both_tracers

@@ -59,14 +59,14 @@ def test_memory_without_code_is_not_a_module() -> None:
     [("memfd", "/memfd:jit-cache (deleted)", "[JIT]"), ("anonymous", "[anon]", "[generated code]")],
 )
 def test_a_program_that_makes_code(tmp_path: Path, kind: str, module: str, label: str) -> None:
-    runs = [run("preload", tmp_path, "--", built("generated_code"), kind) for _ in range(2)]
+    runs = [run("preload", tmp_path, "--", built("generated_code"), kind, options=["-v"]) for _ in range(2)]
     sites = [next(site for site in one.sites() if site["inuse_space"] == 23 * 1009) for one in runs]
     for one, site in zip(runs, sites, strict=True):
         assert [frame["function"] for frame in site["frames"][1:3]] == ["leak", ""]
         assert site["frames"][2]["module"] == module
-        assert f"{label} [{module.removeprefix('/').removesuffix(' (deleted)')}]" in one.out.replace(
+        assert f"{label} [{module.removeprefix('/').removesuffix(' (deleted)')}]" in one.err.replace(
             "  ", " "
         )
         assert not any("jit" in note or "anon" in note for note in one.report["notes"])
-        assert "link it with -Wl,--build-id" not in one.out
+        assert "link it with -Wl,--build-id" not in one.err
     assert sites[0]["id"] == sites[1]["id"]

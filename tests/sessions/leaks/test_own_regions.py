@@ -22,8 +22,8 @@ def report_after(session: subprocess.Popen[str], report: Path, prints: int = PRI
     while prints and (line := session.stdout.readline()):
         prints -= line.startswith("[") and "Top " in line
     session.send_signal(signal.SIGINT)
-    _, errors = session.communicate(timeout=120)
-    assert session.returncode in (0, 6, 130), errors
+    said, _ = session.communicate(timeout=120)
+    assert session.returncode in (0, 6, 130), said
     parsed: dict[str, Any] = json.loads(report.read_text())
     return parsed
 
@@ -42,7 +42,7 @@ def of_started(tracer: str, report: Path, how: str, prints: int = PRINTS) -> dic
         how,
     ]
     with subprocess.Popen(
-        [*PROGRAM, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*PROGRAM, *words], stdin=-1, stdout=-1, stderr=subprocess.STDOUT, text=True
     ) as session:
         return report_after(session, report, prints)
 

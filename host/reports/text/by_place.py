@@ -1,0 +1,226 @@
+"""The first screen: the answer, the places by growth or by size, what the measurement lacks, and what to run next."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from textwrap import wrap
+
+from memleak_android.host.console import printable
+from memleak_android.host.profile.answer import Answer, AnswerState, Place
+from memleak_android.host.profile.answering import counted_places, growing_places
+from memleak_android.host.profile.coverage import is_complete, what_is_tolerated, what_lacks
+from memleak_android.host.profile.culprit import own_callers
+from memleak_android.host.profile.profile import CallSite, LeakKind, Profile
+from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.profile.short_names import short_name
+from memleak_android.host.profile.sort_orders import growth_rate
+from memleak_android.host.profile.unowned import UnownedPart
+from memleak_android.host.reports.base import ReportOptions, bounded, relative_source
+from memleak_android.host.reports.text import messages
+from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, rate_text, size_text
+from memleak_android.host.reports.text.gate import verdict_line
+from memleak_android.host.reports.text.processes import process_lines
+from memleak_android.host.reports.text.source import source_line_text
+
+WIDTH = 118  # columns
+DETAILED = 5  # places with their source line and their callers
+NOTES_MAX = 3
+PROCESSES_MAX = 5
+LINES_MAX = 2  # of a note, of a reason
+NAME_MAX = 60
+CALLERS_MAX = 6
+_FILE_MAX = 40
+_LEAK_WORDS = {
+    LeakKind.STILL_REACHABLE: "still referenced",
+    LeakKind.POSSIBLY_LOST: "maybe lost",
+    LeakKind.INDIRECTLY_LOST: "lost",
+    LeakKind.DEFINITELY_LOST: "lost",
+}
+_OF_RUNTIME = "runtime"
+
+
+def lines(profile: Profile, answer: Answer, options: ReportOptions) -> Iterator[tuple[str, str]]:
+    """(style, line), at most about 40."""
+    yield STYLES[answer.state], answer_line(profile, answer)
+    shown, others = _chosen(profile, answer, options)
+    if shown or profile.unowned:
+        yield "", ""
+        yield from _table(profile, answer, shown, options)
+    if profile.processes:
+        yield "", ""
+        yield "bold", f"by process: {len(profile.processes):,} hold something"
+        few = replace(options, top=min(options.top, PROCESSES_MAX))
+        yield from (("", _cut(line)) for line in process_lines(profile, few))
+    if rest := _rest_line(others, options):
+        yield "", ""
+        yield "dim", rest
+    yield "", ""
+    if profile.gate is not None:
+        yield "", f"gate: {verdict_line(profile.gate)}"
+    yield from _notes(profile)
+    status = profile.target.exit_status
+    measured = _measured(profile) + (f"; the program {exit_text(status)}" if status is not None else "")
+    yield from (("dim", line) for line in wrap(measured, WIDTH, subsequent_indent="  ")[:LINES_MAX])
+    yield "", f"next: {_next_step(profile, answer)}"
+
+
+def _chosen(profile: Profile, answer: Answer, options: ReportOptions) -> tuple[list[Place], list[Place]]:
+    """The places that are listed, in order, and those that are summed up in one line."""
+    places = counted_places(profile)
+    if answer.growing:
+        listed = growing_places(profile, places)
+    elif answer.spread:
+        listed = [one for one in places if one.growth is not None and one.growth.rise > 0]
+        listed.sort(key=lambda one: -one.growth.rise if one.growth else 0)
+    elif answer.state is AnswerState.NOT_GROWING and profile.growth is not None:
+        listed = []
+    else:
+        listed = [one for one in places if one.kind != _OF_RUNTIME and one.objects]
+        by_count = options.sort == "count"
+        listed.sort(key=lambda one: (-one.objects, -one.space) if by_count else (-one.space, -one.objects))
+    chosen = set(map(id, listed))
+    return listed, [one for one in places if id(one) not in chosen and one.objects]
+
+
+def _table(
+    profile: Profile, answer: Answer, listed: Sequence[Place], options: ReportOptions
+) -> Iterator[tuple[str, str]]:
+    is_growth = bool(answer.growing or answer.spread)
+    if listed:
+        yield "dim", f"{'       grows by' if is_growth else ' '}{'     holds':>11}{'blocks':>9}  where"
+    shown = listed[: options.top] if options.top else listed
+    numbers = {id(place): number for number, place in enumerate(profile.places)}
+    sites = _largest_sites(profile, is_growth)
+    for number, place in enumerate(shown, 1):
+        site = sites.get(numbers[id(place)])
+        rate = f" {_rate(place):>14}" if is_growth else ""
+        yield "bold", _cut(f"{number:>2}{rate} {_sums(place)}  {_where(place, site, options)}")
+        if number <= DETAILED:
+            yield from _detail(place, site, options)
+    if len(listed) > len(shown):
+        hidden = listed[len(shown) :]
+        more = (
+            f"{len(hidden):,} more place{'s' * (len(hidden) != 1)}, {size_text(sum(p.space for p in hidden))}"
+        )
+        yield "dim", f"   … {more} (-T 0 shows all)"
+    for each in profile.unowned:
+        rate = rate_text(each.bytes_per_s, (each.high - each.low) / 2)
+        style = "bold" if each.part is UnownedPart.MAPPINGS else ""
+        yield style, _cut(f"   {rate} in {messages.UNOWNED[each.part]}")
+
+
+def _largest_sites(profile: Profile, by_growth: bool) -> dict[int, CallSite]:
+    """Of each place, by its number: the stack that is shown for it."""
+    found = dict[int, CallSite]()
+    for site in profile.sites:
+        if site.place is None or site.suppressed_by:
+            continue
+        known = found.get(site.place)
+        if known is None or (by_growth and growth_rate(site) > growth_rate(known)):
+            found[site.place] = site
+    return found
+
+
+def _rate(place: Place) -> str:
+    if place.growth is None:
+        return ""
+    return rate_text(place.growth.bytes_per_s, None, place.growth.run_s)
+
+
+def _sums(place: Place) -> str:
+    space, objects = (size_text(place.space), f"{place.objects:,}") if place.objects else ("freed", "at exit")
+    return f"{space:>10} {objects:>8}"
+
+
+def _where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
+    """`Invoice::render  cache.cc:3  (still referenced)`."""
+    name = short_name(place.function) if place.function else ""
+    module = module_name(place.module) if place.module else ""
+    name = name or (f"nameless code of {module}" if module else "no stack")
+    at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
+    about = [] if place.kind in ("user", _OF_RUNTIME) else [place.kind]
+    if site is not None and site.leaks:
+        about.append(_LEAK_WORDS[max(site.leaks, key=lambda leak: leak.space).kind])
+    if site is not None and site.approximate:
+        about.append("approximate")
+    parts = (_middle_cut(printable(name)), printable(at), f"({', '.join(about)})" if about else "")
+    return "  ".join(part for part in parts if part)
+
+
+def _detail(place: Place, site: CallSite | None, options: ReportOptions) -> Iterator[tuple[str, str]]:
+    if place.file and place.line and (text := source_line_text(place.file, place.line, place.module)):
+        yield "dim", _cut(f"     │ {printable(text)}")
+    if site is None:
+        return
+    nameless = f"[{module_name(place.module)}]"
+    callers = list[str]()
+    for frame in own_callers(site.frames):
+        name = short_name(frame.function) if frame.function else f"[{module_name(frame.module)}]"
+        at = f" {_file(frame.file, options)}:{frame.line}" if frame.file else ""
+        caller = f"{_middle_cut(printable(name))}{at}"
+        if caller not in callers[-1:] and (callers or place.function or caller != nameless):
+            callers.append(caller)
+    if callers:
+        more = " ← …" if len(callers) > CALLERS_MAX else ""
+        yield "dim", _cut(f"     └ {' ← '.join(callers[:CALLERS_MAX])}{more}")
+
+
+def _file(file: str | None, options: ReportOptions) -> str:
+    """Relative to the working directory; of a long path the end."""
+    name = relative_source(file or "", options.source_root)
+    return printable(name) if len(name) <= _FILE_MAX else f"…{printable(name[1 - _FILE_MAX :])}"
+
+
+def _middle_cut(name: str) -> str:
+    """The end names the function, the beginning its library."""
+    half = NAME_MAX // 2 - 2
+    return name if len(name) <= NAME_MAX else f"{name[:half]}…{name[-half:]}"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+
+
+def _rest_line(others: Sequence[Place], options: ReportOptions) -> str:
+    """`Not growing: 512 B in 1 place, most in ThreadPool::submit pool.cc:9; the C/C++ runtime's own: 71.0 KiB`."""
+    parts = []
+    if steady := [one for one in others if one.kind != _OF_RUNTIME]:
+        largest = max(steady, key=lambda one: one.space)
+        sums = f"{size_text(sum(one.space for one in steady))} in {len(steady):,} place{'s' * (len(steady) != 1)}"
+        parts.append(f"Not growing: {sums}, most in {_where(largest, None, options)}")
+    if runtime := sum(one.space for one in others if one.kind == _OF_RUNTIME):
+        parts.append(f"{'the' if parts else 'The'} C/C++ runtime's own: {size_text(runtime)}")
+    return _cut("; ".join(parts))
+
+
+def _notes(profile: Profile) -> Iterator[tuple[str, str]]:
+    """What the measured line does not say already."""
+    known = set(what_lacks(profile.coverage)[:1])
+    notes = [note for note in profile.notes if note not in known]
+    for note in notes[:NOTES_MAX]:
+        found = wrap(f"note: {printable(note)}", WIDTH, subsequent_indent="      ")
+        yield from (("yellow", line) for line in found[:LINES_MAX])
+    if len(notes) > NOTES_MAX:
+        yield "dim", f"note: {len(notes) - NOTES_MAX} more (-v)"
+
+
+def _measured(profile: Profile) -> str:
+    """The last word on the measurement itself."""
+    target = profile.target
+    how = f"one sample per {size_text(target.sample_bytes)}" if target.sample_bytes else "every allocation"
+    how = f"measured: {how} ({bounded(target.tracer)})"
+    if profile.coverage and is_complete(profile.coverage):
+        return f"{how}, complete"
+    if lacks := what_lacks(profile.coverage):
+        more = f"; {len(lacks) - 1} more (-v)" if len(lacks) > 1 else ""
+        return f"{how}, incomplete: {printable(lacks[0])}{more}"
+    if tolerated := what_is_tolerated(profile.coverage):
+        return f"{how}, complete but for: {printable('; '.join(tolerated))}"
+    return f"{how}, and it is not known what is missing"
+
+
+def _next_step(profile: Profile, answer: Answer) -> str:
+    if "table_full" in profile.totals.lost:
+        return messages.NEXT_MORE_LIVE
+    if answer.state is AnswerState.CANNOT_TELL and not (profile.growth and profile.growth.is_judged):
+        return messages.NEXT_LONGER
+    return messages.NEXT[answer.state]

@@ -1,0 +1,141 @@
+"""The first screen against whole expected texts; long names, many places and notes stay within it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.profile.answer import Place
+from memleak_android.host.profile.answering import answer_of
+from memleak_android.host.profile.coverage import Answer as Met
+from memleak_android.host.profile.coverage import Condition, Reason, findings
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
+from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile
+from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
+from tests.support.builders.profiles import DECODE, POOL, SERVER, profile
+from tests.support.goldens import assert_golden
+from tests.support.written import written_text
+
+SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
+DONE = findings(Condition, [])
+text_of = partial(written_text, "text")
+
+
+def grows(rate: float, trend: Trend = Trend.GROWS) -> Growth:
+    return Growth(trend, rate, rate * 0.9, rate * 1.1, 10**9, 1 << 20)
+
+
+def place(function: str, space: int, objects: int, growth: Growth | None = None, **more: object) -> Place:
+    return Place(function, SERVER, "user", space, objects, 2, growth=growth, **more)  # type: ignore[arg-type]
+
+
+INNERMOST = place(
+    "planted::innermost(unsigned long)", 23_207, 23, grows(70_000), file="src/decode.cc", line=14
+)
+CACHE = place("Cache<int>::fill(int) const", 1 << 22, 7, grows(0, Trend.PLATEAU))
+FREED = place("make_index", 0, 0, grows(9_000), freed=1 << 20)
+RUNTIME = replace(place("call_init", 72_704, 1), kind="runtime")
+
+
+def answered(*places: Place, **changes: object) -> Profile:
+    lost = (LeakSum(LeakKind.DEFINITELY_LOST, 23_207, 23),)
+    sites = (
+        replace(DECODE, place=0, leaks=lost, growth=places[0].growth if places else None),
+        replace(POOL, place=2),
+    )
+    made = profile(
+        **{"places": places, "sites": sites, "growth": SPAN, "coverage": DONE, "notes": (), **changes}  # type: ignore[arg-type]
+    )
+    return replace(made, answer=answer_of(made))
+
+
+def test_a_leak() -> None:
+    assert_golden(text_of(answered(INNERMOST, FREED, RUNTIME, CACHE)), "by_place.txt")
+
+
+def test_what_is_held_at_exit() -> None:
+    made = answered(replace(INNERMOST, growth=None), replace(CACHE, growth=None), RUNTIME, growth=None)
+    assert_golden(text_of(made), "by_place_held.txt")
+    by_count = text_of(made, sort="count").splitlines()
+    assert "planted::innermost" in by_count[3], "23 blocks before 7"
+
+
+def test_what_does_not_grow_is_a_line() -> None:
+    lines = text_of(answered(CACHE, CACHE, RUNTIME)).splitlines()
+    rest = (
+        "Not growing: 8.0 MiB in 2 places, most in Cache::fill  [server]; the C/C++ runtime's own: 71.0 KiB"
+    )
+    assert lines[:3] == [
+        "NOT GROWING  ./server --port 80 (pid 4711) does not grow, measured for 12 s",
+        "",
+        rest,
+    ]
+
+
+def test_it_stays_within_a_screen() -> None:
+    """A hundred places with names of a thousand characters, and notes."""
+    long = place("n" * 1000 + "::f(int)", 1 << 20, 3, grows(70_000), file=f"/{'d' * 500}/a.cc", line=3)
+    notes = tuple(f"note {number} {'w ' * 300}" for number in range(20))
+    lines = text_of(
+        answered(*[long] * 100, notes=notes, target=replace(profile().target, command="c" * 4096))
+    ).splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 120
+    assert "   … 90 more places, 90.0 MiB (-T 0 shows all)" in lines
+    assert "note: 17 more (-v)" in lines
+    assert sum("n::f" in line for line in lines) == 10, "the end of a name tells functions apart"
+
+
+def test_memory_without_an_owner_has_its_line() -> None:
+    unowned = UnownedGrowth(UnownedPart.MAPPINGS, 20_000, 19_000, 21_000, 10**9, 9_000_000)
+    text = text_of(answered(CACHE, CACHE, RUNTIME, unowned=(unowned,)))
+    assert text.startswith(
+        "LEAKING  ./server --port 80 (pid 4711) grows by 1.1 ± 0.1 MiB/min: in memory without a stack"
+    )
+    assert "   1.1 ± 0.1 MiB/min in memory of no block and no region that was seen\n" in text
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [
+        (DONE, "complete"),
+        (
+            findings(Condition, [Reason(Condition.STACKS, Met.TOLERATED, "7 stacks are cut")]),
+            "complete but for: 7 stacks are cut",
+        ),
+        (
+            findings(Condition, [Reason(Condition.STACKS, Met.NO, text) for text in ("one", "two")]),
+            "incomplete: one; 1 more (-v)",
+        ),
+        ((), "and it is not known what is missing"),
+    ],
+    ids=["complete", "tolerated", "incomplete", "unknown"],
+)
+def test_the_last_word_is_on_the_measurement(coverage: tuple[object, ...], said: str) -> None:
+    lines = text_of(answered(INNERMOST, FREED, RUNTIME, coverage=coverage)).splitlines()
+    assert lines[-2] == f"measured: every allocation (bpf), {said}; the program exited with status 0"
+
+
+@pytest.mark.parametrize("file", ["as built", "newer", "private", "absent"])
+def test_the_source_line(file: str, tmp_path: Path) -> None:
+    source, module = tmp_path / "a.cc", tmp_path / "server"
+    if file != "absent":
+        source.write_text("one\n\tkeep(std::malloc(leak));\n")
+    module.write_bytes(b"")
+    if file == "newer":
+        os.utime(source, ns=(0, module.stat().st_mtime_ns + 1))
+    if file == "private":
+        source.chmod(0o600)
+    text = text_of(answered(replace(INNERMOST, file=str(source), line=2, module=str(module))))
+    assert ("     │ keep(std::malloc(leak));\n" in text) == (file == "as built")
+
+
+def test_whole_stacks_are_for_the_asking() -> None:
+    made = answered(INNERMOST, FREED, RUNTIME)
+    for options in ({"verbose": True}, {"show_allocs": True}, {"sort": "peak"}):
+        text = text_of(made, **options)
+        assert text.startswith("LEAKING  ") and "from stack" in text
+    assert "from stack" in text_of(replace(made, answer=None)), "of several recordings"
