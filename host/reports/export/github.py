@@ -5,6 +5,7 @@ from typing import TextIO
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_name, relative_source
+from memleak_android.host.reports.text.answer import answer_text
 from memleak_android.host.reports.text.gate import culprits, site_line, verdict_line
 
 ANNOTATIONS_MAX = 10  # of one kind that GitHub shows per step
@@ -43,10 +44,13 @@ def _property(text: str) -> str:
 
 
 def write_summary(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
-    """Write Markdown: the verdict, and the largest sites that count (without limits: all of the user's)."""
+    """Write Markdown: the answer, the verdict, and the largest sites that count (without limits: all of the user's)."""
     totals = profile.totals
     held = amount(totals.inuse_space, totals.inuse_objects)
-    stream.write(f"### {MARKS[profile.verdict]} memleak-android: {profile.verdict}\n\n{held} outstanding")
+    stream.write(f"### {MARKS[profile.verdict]} memleak-android: {profile.verdict}\n\n")
+    if answer := answer_text(profile):
+        stream.write(f"**{_text(answer)}**\n\n")
+    stream.write(f"{held} outstanding")
     stream.write(f"; {_text(verdict_line(profile.gate))}.\n\n" if profile.gate else ".\n\n")
     sites = culprits(profile) if profile.gate else [site for site in profile.sites if site.kind == "user"]
     if not sites:

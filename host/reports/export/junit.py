@@ -10,6 +10,7 @@ from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_text
 from memleak_android.host.reports.export.exported import display_name
+from memleak_android.host.reports.text.answer import answer_text
 from memleak_android.host.reports.text.gate import culprits, failure_lines, verdict_line
 
 SITES_MAX = 200
@@ -29,6 +30,9 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
     suites = ElementTree.Element("testsuites", figures)
     about = {"timestamp": taken.isoformat(timespec="seconds"), "hostname": "localhost"}
     suite = ElementTree.SubElement(suites, "testsuite", figures | about)
+    if answer := answer_text(profile):
+        properties = ElementTree.SubElement(suite, "properties")
+        ElementTree.SubElement(properties, "property", name="answer", value=_xml(answer))
     suite.extend(cases)
     ElementTree.indent(suites, " ")
     stream.write('<?xml version="1.0" encoding="UTF-8"?>\n')

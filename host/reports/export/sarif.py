@@ -12,6 +12,7 @@ from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdi
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, leaks_text, relative_source
 from memleak_android.host.reports.export.exported import display_name
+from memleak_android.host.reports.text.answer import answer_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 RULE = "outstanding-allocation"
@@ -31,7 +32,7 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
 def _run(profile: Profile, options: ReportOptions) -> dict[str, Any]:
     sites = [site for site in profile.sites if _is_reported(site, profile)]
     sites.sort(key=lambda site: -site.inuse_space)
-    notes = [*profile.notes]
+    notes = [*filter(None, [answer_text(profile)]), *profile.notes]
     if len(sites) > RESULTS_MAX:
         notes.append(f"{len(sites) - RESULTS_MAX} smaller sites are left out")
     return {

@@ -22,6 +22,7 @@ from memleak_android.host.reports.html.flame_tree import (
     WeightedStack,
     flat_tree,
 )
+from memleak_android.host.reports.text.answer import answer_text
 from memleak_android.host.reports.text.gate import verdict_line
 from memleak_android.host.reports.text.growth import answer_lines, site_growth
 from memleak_android.host.reports.text.memory import memory_line
@@ -56,6 +57,8 @@ def profile_data(profile: Profile) -> dict[str, Any]:
     return _data(profile, sites, more, 2) | {
         "title": _subject(profile),
         "facts": _facts(profile),
+        "answer": answer_text(profile),
+        "state": str(profile.answer.state) if profile.answer else "",
         "verdict": str(profile.verdict),
         "why": verdict_line(profile.gate) if profile.gate else "",
         "notes": [bounded(note) for note in profile.notes],

@@ -27,6 +27,11 @@ def answer_line(profile: Profile, answer: Answer) -> str:
     return f"{WORDS[answer.state]}  {subject(profile)}{_rest(profile, answer)}"
 
 
+def answer_text(profile: Profile) -> str:
+    """answer_line() as formats for other programs have it; "" of a profile without an answer."""
+    return answer_line(profile, profile.answer) if profile.answer is not None else ""
+
+
 def _rest(profile: Profile, answer: Answer) -> str:
     measured = f"measured for {duration_text(profile.duration_ns)}"
     if answer.state is AnswerState.LEAKING and answer.growth is not None:

@@ -1,10 +1,16 @@
 "use strict";
-// Parts of every page: a head with title, verdict, facts and notes; tabs.
+// Parts of every page: a head with answer, title, verdict, facts and notes; tabs.
 const VERDICTS = { ok: "ok", leaks: "leaks", incomplete: "incomplete" };
 
 function fillHead(title) {
   document.title = `${title} – memleak-android`;
   document.getElementById("title").textContent = title;
+  const answer = document.getElementById("answer");
+  if (answer && data.answer) {
+    answer.textContent = data.answer;
+    answer.className = data.state;
+    answer.hidden = false;
+  }
   const verdict = document.getElementById("verdict");
   verdict.textContent = VERDICTS[data.verdict] || "";
   verdict.classList.add(data.verdict);

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import io
+import json
 import os
 from dataclasses import replace
 from functools import partial
@@ -16,9 +19,11 @@ from memleak_android.host.profile.coverage import Condition, Reason, findings
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.export import github
 from tests.support.builders.profiles import DECODE, POOL, SERVER, profile
 from tests.support.goldens import assert_golden
-from tests.support.written import written_text
+from tests.support.written import data_of_page, written_text
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
 DONE = findings(Condition, [])
@@ -139,3 +144,16 @@ def test_whole_stacks_are_for_the_asking() -> None:
         text = text_of(made, **options)
         assert text.startswith("LEAKING  ") and "from stack" in text
     assert "from stack" in text_of(replace(made, answer=None)), "of several recordings"
+
+
+def test_every_report_for_people_has_the_answer() -> None:
+    made = answered(INNERMOST, FREED, RUNTIME)
+    line = text_of(made).splitlines()[0]
+    assert data_of_page(written_text("html", made))["answer"] == line
+    assert json.loads(written_text("json", made))["answer"]["state"] == "leaking"
+    (run,) = json.loads(written_text("sarif", made))["runs"]
+    assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == line
+    assert f'<property name="answer" value="{line}" />' in written_text("junit", made)
+    summary = io.StringIO()
+    github.write_summary(made, summary, ReportOptions())
+    assert f"**{line}**" in html.unescape(summary.getvalue())
