@@ -46,6 +46,10 @@ def _of_stacks(profile: Profile) -> Iterator[str]:
     sites = [site for site in profile.sites if not site.suppressed_by]
     growing = sorted((site for site in sites if growth_rate(site)), key=growth_rate, reverse=True)
     judged = f"{span.instants} {'runs' if span.run_s else 'snapshots'} from {clock(span.from_ns)} to {clock(span.to_ns)}"
+    if profile.answer is not None:  # which has the rates, by places
+        n = len(growing)
+        yield f"of single stacks {n:,} grow{'s' * (n == 1)} ({judged}{_others(sites)})"
+        return
     if not growing:
         yield f"no stack grows ({judged}{_others(sites)})"
         return

@@ -1,6 +1,6 @@
 "use strict";
 // Parts of every page: a head with answer, title, verdict, facts and notes; tabs.
-const VERDICTS = { ok: "ok", leaks: "leaks", incomplete: "incomplete" };
+const VERDICTS = { ok: "measured", leaks: "limit exceeded", incomplete: "incomplete" };
 
 function fillHead(title) {
   document.title = `${title} – memleak-android`;

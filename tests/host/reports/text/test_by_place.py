@@ -143,6 +143,7 @@ def test_whole_stacks_are_for_the_asking() -> None:
     for options in ({"verbose": True}, {"show_allocs": True}, {"sort": "peak"}):
         text = text_of(made, **options)
         assert text.startswith("LEAKING  ") and "from stack" in text
+        assert "growth    of single stacks 1 grows (23 snapshots from 0:01 to 1:01)" in text
     assert "from stack" in text_of(replace(made, answer=None)), "of several recordings"
 
 
