@@ -57,7 +57,8 @@ def check(report: Mapping[str, Any], mode: str) -> None:
         found[tuple(callers[: last + 1])] += site["inuse_objects"]
         assert site["end"] == "ROOT" or "on_signal" in callers, callers
     assert found == STACKS[mode]
-    assert {cause: n for cause, n in report["totals"]["lost"].items() if n} == {}
+    lost = {cause: n for cause, n in report["totals"]["lost"].items() if n}
+    assert not lost, lost
 
 
 # ---- allocations inside allocations that have not returned ----
@@ -71,7 +72,8 @@ LEVEL = ["descend", "nested_malloc", "keep"]
 
 def check_nested(report: Mapping[str, Any]) -> None:
     """Each stack is the program's, up to main, however many calls are pending in it."""
-    assert {cause: n for cause, n in report["totals"]["lost"].items() if n} == {}
+    lost = {cause: n for cause, n in report["totals"]["lost"].items() if n}
+    assert not lost, lost
     check_nested_blocks(report, DEPTH)
 
 
