@@ -59,7 +59,10 @@ def test_a_program_records_itself(machine: Machine, program: Callable[[], Path],
     found = {site.frames[1].function: site for site in profile.sites}
     for function, size, count in (("leak_small", 1009, 200), ("leak_large", 40009, 30)):
         site = found[function]
-        assert (site.inuse_space, site.inuse_objects) == (size * count, count)
+        others = [
+            (one.inuse_objects, one.end, [frame.function for frame in one.frames]) for one in profile.sites
+        ]
+        assert (site.inuse_space, site.inuse_objects) == (size * count, count), others
         assert site.frames[2].function == "main"
 
 
