@@ -65,9 +65,9 @@ def judge_places(
 
 
 def _holding(sites: Sequence[CallSite], stacks: NDArray[np.int64]) -> _Members:
-    rows = np.array(
-        [(site.place or 0, site.inuse_space, site.inuse_objects) for site in sites], np.int64
-    ).reshape(-1, 3)
+    rows = np.array([(site.place, site.inuse_space, site.inuse_objects) for site in sites], np.int64).reshape(
+        -1, 3
+    )
     return _Members(stacks, rows[:, 0], rows[:, 1], rows[:, 2], np.zeros(len(rows), np.int64))
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.analysis.block_sums import HeldBlocks
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth
-from memleak_android.host.heap.attribution import UNATTRIBUTED
+from memleak_android.host.heap.attribution import UNATTRIBUTED, is_heap
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, KeySnapshot, held_by_key
 from memleak_android.host.heap.keys import SUM_MAX, KeyShares, KeyStacks, key_identity
@@ -70,17 +70,20 @@ def session_growth(
     span = GrowthSpan(times_ns[0], times_ns[-1], len(times_ns), INSTANTS_MIN, instants.run_s)
     history = StackHistory(instants, _shares(held, keys), held)
     each = np.arange(history.n_stacks)
-    return SessionGrowth(
-        span, history.judge(np.where(history.is_held, each, UNATTRIBUTED), len(each)), history
-    )
+    group = np.where(history.is_held[:-1], each, UNATTRIBUTED)
+    return SessionGrowth(span, history.judge(group, len(each)), history)
 
 
 class StackHistory:
-    """What stacks held at the instants that are judged, to be judged one by one or in groups."""
+    """What stacks held at the instants that are judged, to be judged one by one or in groups.
+
+    A last stack, that of no trace, has the heap's blocks without a stack.
+    """
 
     def __init__(self, instants: _Instants, shares: KeyShares, held: HeldBlocks) -> None:
         self._instants, self._shares, self._held = instants, shares, held
-        self.n_stacks = shares.n_stacks
+        self._stack_of_block = _stack_or_rest(held, shares.n_stacks - 1)
+        self.n_stacks = shares.n_stacks - 1
         self.is_held = np.zeros(shares.n_stacks, bool)
         self.is_held[shares.stack[: shares.n_live]] = True
 
@@ -93,6 +96,7 @@ class StackHistory:
 
     def judge(self, group: Numbers, n_groups: int) -> dict[int, Growth]:
         """By group, those STACKS_MAX that rose most. group: (n_stacks,) number of each stack's, UNATTRIBUTED = in none."""
+        group = np.append(group, UNATTRIBUTED)
         first, last = (self._sums(self._instants.held[i].rows, "space", group, n_groups) for i in (0, -1))
         members = np.unique(group[group != UNATTRIBUTED])
         chosen = members[np.argsort(first[members] - last[members], kind="stable")[:STACKS_MAX]]
@@ -101,18 +105,18 @@ class StackHistory:
         judged = self._judge(column[group], len(chosen))
         return dict(zip(chosen.tolist(), judged, strict=True))
 
-    def judge_sum(self, is_counted: NDArray[np.bool_]) -> Growth:
-        """Of these stacks together."""
-        (growth,) = self._judge(np.where(is_counted, 0, UNATTRIBUTED), 1)
+    def judge_heap(self, of_heap: NDArray[np.bool_]) -> Growth:
+        """Of these stacks (n_stacks,) and the heap's blocks without a stack together."""
+        (growth,) = self._judge(np.where(np.append(of_heap, True), 0, UNATTRIBUTED), 1)
         return growth
 
     def _judge(self, column: Numbers, n: int) -> list[Growth]:
-        """column: (n_stacks,) which of n columns of a Series each stack counts for, UNATTRIBUTED = none."""
+        """column: (n_stacks + 1,) which of n columns of a Series each stack counts for, UNATTRIBUTED = none."""
         held = self._instants.held
         space = np.stack([self._sums(each.rows, "space", column, n) for each in held])
         variance = sum(self._sums(held[i].rows, "variance", column, n) for i in (0, -1))
         times_ns = np.array([each.timestamp_ns for each in held], np.uint64)
-        of_block = np.append(column, UNATTRIBUTED)[self._held.stack]  # UNATTRIBUTED, -1, finds itself
+        of_block = np.append(column, UNATTRIBUTED)[self._stack_of_block]  # UNATTRIBUTED, -1, finds itself
         variance -= 2 * self._old_variance(of_block, times_ns[0], n)
         stderr = np.sqrt(np.maximum(variance, 0))
         stayed = self._stayed(of_block, times_ns, n)
@@ -187,14 +191,19 @@ def _is_of_exit(earlier: list[KeySnapshot]) -> bool:
     return last < EXIT_SHARE_MAX * before
 
 
+def _stack_or_rest(held: HeldBlocks, rest: int) -> Numbers:
+    """(n,) each block's stack; `rest` for the heap's without one."""
+    return np.where((held.stack == UNATTRIBUTED) & is_heap(held.rows), rest, held.stack)
+
+
 def _shares(held: HeldBlocks, known: KeyStacks) -> KeyShares:
+    """With a last stack that has what the heap's blocks without one hold."""
     live_keys, key = np.unique(key_identity(held.rows), return_inverse=True)
     size = np.maximum(held.rows["size"].astype(np.float64), 1.0) * held.weight
     whole = np.bincount(key, size, len(live_keys))
-    has_stack, width = held.stack != UNATTRIBUTED, max(known.n_stacks, 1)
-    pairs, number = np.unique(
-        key[has_stack].astype(np.int64) * width + held.stack[has_stack], return_inverse=True
-    )
+    stack, width = _stack_or_rest(held, known.n_stacks), known.n_stacks + 1
+    has_stack = stack != UNATTRIBUTED
+    pairs, number = np.unique(key[has_stack].astype(np.int64) * width + stack[has_stack], return_inverse=True)
     share = np.bincount(number, size[has_stack], len(pairs)) / whole[pairs // width]
     is_past = ~np.isin(known.keys, live_keys)
     keys = np.concatenate([live_keys, known.keys[is_past]])
@@ -206,6 +215,6 @@ def _shares(held: HeldBlocks, known: KeyStacks) -> KeyShares:
         key=rank[np.concatenate([pairs // width, np.arange(len(live_keys), len(keys))])],
         stack=np.concatenate([pairs % width, known.stack[is_past]]),
         share=np.concatenate([share, np.ones(len(keys) - len(live_keys))]),
-        n_stacks=known.n_stacks,
+        n_stacks=width,
         n_live=len(pairs),
     )

@@ -131,7 +131,7 @@ def _growth_in_all(table: StackTable, growth: SessionGrowth) -> Growth | None:
     """Of the heap. Regions may be reserved and never used: they are judged one by one, and by what is resident."""
     if growth.history is None:
         return None
-    return growth.history.judge_sum(table.traces["function"][table.first_trace] < FIRST_REGION_FUNCTION)
+    return growth.history.judge_heap(table.traces["function"][table.first_trace] < FIRST_REGION_FUNCTION)
 
 
 def _unowned(capture: Capture, view: View, begin_ns: int, now_ns: int) -> tuple[UnownedGrowth, ...]:

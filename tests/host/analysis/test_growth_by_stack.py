@@ -10,6 +10,7 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.key_history import INSTANTS_MAX, KeyHistory, KeySnapshot, held_by_key
+from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.growth import Trend
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
@@ -69,6 +70,15 @@ def test_leak_grows_and_full_cache_is_steady(tmp_path: Path) -> None:
     assert profile.growth is not None
     assert (profile.growth.from_ns, profile.growth.to_ns) == (2.5 * SECOND, 8.5 * SECOND)
     assert profile.growth.instants == 7
+
+
+def test_a_leak_whose_stack_was_not_captured_is_one(tmp_path: Path) -> None:
+    blocks = [block for second in range(2, 9) for block in held_at(second)]
+    profile = profile_of(short_recording(tmp_path / "a", *blocks, vaddrs={CACHE: CACHE_VADDR}))
+    assert trends(profile) == {CACHE_VADDR: Trend.STEADY}
+    assert profile.growth_in_all is not None
+    assert profile.growth_in_all.bytes_per_s == pytest.approx(1009)
+    assert profile.answer is not None and profile.answer.state is AnswerState.LEAKING
 
 
 def test_few_snapshots_give_no_verdict(tmp_path: Path) -> None:
