@@ -108,6 +108,7 @@ def _workers(config: pytest.Config) -> object:
 def _measure(arguments: Sequence[str], recording: Path, times: Path, follow: bool) -> int:
     # -P: import nothing from the working directory. The shim sees Python's objects.
     tool = [sys.executable, "-P", "-m", "memleak_android.host", "record", "-q", "--tracer", "preload"]
+    tool += ["--exit-status", "ours"]
     tool += ["-o", str(recording)]
     more = ["--follow"] if follow else []
     inner = ["--", sys.executable, *_import_options(), "-m", "pytest", *map(str, arguments)]

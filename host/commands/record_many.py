@@ -23,6 +23,7 @@ from memleak_android.unwind.file_writing import make_folder
 
 _STATES: dict[int, str] = {ExitCode.OK: "done", ExitCode.INCOMPLETE: "incomplete", ExitCode.LEAKS: "leaks"}
 _RECORDED = frozenset(_STATES)
+_OURS = ("--exit-status", "ours")  # a command's own status would be taken for a failure
 
 
 @dataclass
@@ -114,7 +115,7 @@ def _sessions(
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield [
-            _Device(serial, path, _start([*words, "-s", serial, "-o", str(path), *command]))
+            _Device(serial, path, _start([*words, *_OURS, "-s", serial, "-o", str(path), *command]))
             for serial, path in paths.items()
         ]
     finally:
