@@ -95,10 +95,20 @@ class _Role(Enum):
 
 def _roles(frames: Sequence[Frame]) -> list[tuple[Frame, _Role]]:
     """Without the traced function itself, as sites.py puts it first."""
-    return [
+    found = [
         (frame, _role(frame.module, frame.function[:NAME_MAX], frame.file or ""))
         for frame in frames
         if frame.module or frame.address
+    ]
+    if any(role is _Role.EVALUATES for _, role in found):
+        return found
+    # A program that is only called like an interpreter is its authors'.
+    return [
+        (
+            frame,
+            _Role.OWN if role is _Role.INTERPRETER and not PYTHON_MODULE.fullmatch(frame.module) else role,
+        )
+        for frame, role in found
     ]
 
 
@@ -112,8 +122,8 @@ def _role(module: str, function: str, file: str) -> _Role:
         return _Role.EVALUATES
     if not module or RUNTIME_MODULE.fullmatch(name) or _WRAPPER.fullmatch(function):
         return _Role.LIBRARY
-    if is_python or _INTERPRETER.fullmatch(module):
+    if is_python:
         return _Role.INTERPRETER
-    if file:
-        return _Role.LIBRARY if _LIBRARY_FILE.fullmatch(file) else _Role.OWN
-    return _Role.LIBRARY if _LIBRARY_NAME.match(function) else _Role.OWN
+    if _LIBRARY_FILE.fullmatch(file) if file else _LIBRARY_NAME.match(function):
+        return _Role.LIBRARY
+    return _Role.INTERPRETER if _INTERPRETER.fullmatch(module) else _Role.OWN

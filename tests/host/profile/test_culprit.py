@@ -80,6 +80,16 @@ def test_an_extension_answers_for_what_an_interpreter_allocates_for_it() -> None
     assert responsible_frame((MALLOC, of(RUBY, "rb_ary_new"), of("/srv/x.so", "f"), vm)).module == "/srv/x.so"  # type: ignore[union-attr]
 
 
+def test_a_program_that_is_only_called_like_an_interpreter_answers_for_itself() -> None:
+    plugin, own = of("/srv/plugin.so", "on_request"), of("/srv/node", "Server::handle")
+    inlined = replace(
+        frame(SERVER, "push_back", 0, "/usr/include/c++/12/bits/stl_vector.h:3"), module="/srv/node"
+    )
+    assert responsible_frame((MALLOC, inlined, own, plugin, of("/srv/node", "main"))) == own
+    python = of("/usr/bin/python3.11", "PyList_Append")
+    assert responsible_frame((MALLOC, python, plugin)) == plugin, "its frames may lack the evaluation loop"
+
+
 def test_callers_are_the_programs_own() -> None:
     library = frame(SERVER, "std::__invoke", 0, "/usr/include/c++/12/bits/invoke.h:61")
     main = frame(SERVER, "main", 0x47, "/src/main.cc:88")
