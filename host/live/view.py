@@ -13,8 +13,9 @@ from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import ROOT, amount, bounded, frame_name, leak_name, leaks_text
 from memleak_android.host.reports.text import messages
-from memleak_android.host.reports.text.growth import answer_lines, clock, site_growth
+from memleak_android.host.reports.text.growth import growth_lines, site_growth
 from memleak_android.host.reports.text.past import ages_text
+from memleak_android.host.reports.text.units import clock
 
 SITES_MAX = 500  # in one message: the largest by bytes, by blocks and by growth
 FRAMES_MAX = 20_000  # distinct frames in one message
@@ -59,7 +60,7 @@ def sites_message(profile: Profile, stacks: int, looked: LeakScan | None = None)
         objects=totals.inuse_objects,
         stacks=stacks,
         unattributed_space=totals.unattributed_space,
-        growth=next(answer_lines(profile), ""),
+        growth=next(growth_lines(profile), ""),
         sites=lines,
         frames=tuple(table.lines),
     )

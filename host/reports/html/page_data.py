@@ -24,7 +24,7 @@ from memleak_android.host.reports.html.flame_tree import (
 )
 from memleak_android.host.reports.text.answer import answer_text
 from memleak_android.host.reports.text.gate import verdict_line
-from memleak_android.host.reports.text.growth import answer_lines, site_growth
+from memleak_android.host.reports.text.growth import growth_lines, site_growth
 from memleak_android.host.reports.text.memory import memory_line
 from memleak_android.host.reports.text.past import ages_text, peak_line
 from memleak_android.host.reports.text.processes import process_names, process_text
@@ -267,7 +267,7 @@ def _facts(profile: Profile) -> list[list[str]]:
         ["tracer", f"{target.tracer}, {sampled}"],
         ["stacks", f"{unwinding.complete:,} of {unwinding.stacks:,} complete"],
     ]
-    if answer := next(answer_lines(profile), ""):
+    if answer := next(growth_lines(profile), ""):
         facts.append(["growth", answer])
     facts += [[f"memory of pid {one.pid}", memory_line(one)] for one in profile.memory[:MEMORIES_MAX]]
     if profile.leaks:

@@ -4,6 +4,7 @@ from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState
 from memleak_android.host.profile.answering import counted_places, growing_places
 from memleak_android.host.profile.profile import Profile
+from memleak_android.host.reports.text.units import duration_text, rate_text, size_text
 
 WORDS = {
     AnswerState.LEAKING: "LEAKING",
@@ -19,7 +20,6 @@ STYLES = {
 }
 COMMAND_MAX = 40  # characters
 FREED_SHARE = 0.5  # of the rise: less is not worth a word
-_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
 def answer_line(profile: Profile, answer: Answer) -> str:
@@ -76,28 +76,3 @@ def exit_text(wait_status: int) -> str:
     """Text for a wait status (wait(2)): the low 7 bits are the signal, the next byte is the exit code."""
     signal = wait_status & 0x7F
     return f"killed by signal {signal}" if signal else f"exited with status {wait_status >> 8 & 0xFF}"
-
-
-def duration_text(ns: int) -> str:
-    """`1.3 s`, `25 s`, `10 min`, `3.2 h`."""
-    seconds = ns / 1e9
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def size_text(space: float) -> str:
-    """`5.9 MiB`."""
-    factor, unit = next((one for one in _SIZES if abs(space) >= one[0]), _SIZES[-1])
-    return f"{space / factor:.1f} {unit}" if factor > 1 else f"{space:.0f} B"
-
-
-def rate_text(bytes_per_s: float, error: float | None, run_s: float = 0.0) -> str:
-    """`9.0 ± 0.1 MiB/min`, or `/run`, which take run_s. error: None = not shown."""
-    seconds, per = (run_s, "run") if run_s else (60.0, "min")
-    rate = bytes_per_s * seconds
-    factor, unit = next((one for one in _SIZES if abs(rate) >= one[0]), _SIZES[-1])
-    if error is None:
-        return f"{rate / factor:.{1 if factor > 1 else 0}f} {unit}/{per}"
-    digits = 1 if error * seconds / factor >= 0.05 else 2
-    return f"{rate / factor:.{digits}f} ± {error * seconds / factor:.{digits}f} {unit}/{per}"

@@ -16,10 +16,11 @@ from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedPart
 from memleak_android.host.reports.base import ReportOptions, bounded, relative_source
 from memleak_android.host.reports.text import messages
-from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, rate_text, size_text
+from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text
 from memleak_android.host.reports.text.gate import verdict_line
 from memleak_android.host.reports.text.processes import process_lines
 from memleak_android.host.reports.text.source import source_line_text
+from memleak_android.host.reports.text.units import rate_text, size_text
 
 WIDTH = 118  # columns
 DETAILED = 5  # places with their source line and their callers
@@ -123,7 +124,7 @@ def _largest_sites(profile: Profile, by_growth: bool) -> dict[int, CallSite]:
 def _rate(place: Place) -> str:
     if place.growth is None:
         return ""
-    return rate_text(place.growth.bytes_per_s, None, place.growth.run_s)
+    return rate_text(place.growth.bytes_per_s, run_s=place.growth.run_s)
 
 
 def _sums(place: Place) -> str:

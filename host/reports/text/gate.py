@@ -6,7 +6,8 @@ from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.gate_result import Gate, GrowthGate
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.reports.base import amount, bounded, frame_text
-from memleak_android.host.reports.text import growth as growth_text
+from memleak_android.host.reports.text.growth import site_growth
+from memleak_android.host.reports.text.units import rate_text
 
 SITES_MAX = 8  # two lines each: the failure text is of at most 20 lines
 WIDTH_MAX = 200
@@ -32,11 +33,11 @@ def limit_text(gate: Gate) -> str:
 
 
 def growth_line(growth: GrowthGate) -> str:
-    """`2 stacks grow by 1.30 ± 0.12 MB/min, limit 1.00 MB/min`."""
-    limit = f"limit {growth_text.limit_text(growth.limit, growth.run_s)}"
+    """`2 stacks grow by 1.3 ± 0.1 MiB/min, limit 1.0 MiB/min`."""
+    limit = f"limit {rate_text(growth.limit, run_s=growth.run_s)}"
     if not growth.stacks and not growth.rate:
         return f"no stack grows, {limit}"
-    rate = growth_text.rate_text(growth.rate, growth.error, growth.run_s)
+    rate = rate_text(growth.rate, growth.error, growth.run_s)
     if not growth.stacks:
         return f"memory without a stack grows by {rate}, {limit}"
     return f"{growth.stacks} stack{'s' * (growth.stacks > 1)} grow{'s' * (growth.stacks == 1)} by {rate}, {limit}"
@@ -80,7 +81,7 @@ def failure_lines(profile: Profile) -> list[str]:
     lines = [f"FAIL: {line}" for line in gate_lines(gate)]
     for number, site in enumerate(sites[:SITES_MAX], 1):
         lines.append(f"{number:>3}. {site_line(site)}")
-        growth = growth_text.site_growth(site) if gate.growth else ""
+        growth = site_growth(site) if gate.growth else ""
         lines.append(
             f"     {f'{growth}, ' if growth else ''}oldest {site.oldest_ns / 1e9:.1f} s, id {site.id}"
         )

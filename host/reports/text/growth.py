@@ -11,13 +11,13 @@ from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedGrowth
 from memleak_android.host.reports.base import bounded, frame_text
 from memleak_android.host.reports.text.messages import TRENDS, UNOWNED
+from memleak_android.host.reports.text.units import clock, rate_text
 
 SITES_MAX = 3  # named in the answer; all are in the sites' own lines
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
-def answer_lines(profile: Profile) -> Iterator[str]:
-    """The answer, then the stacks that grow fastest, and growth without a stack. Nothing if there was one snapshot only."""
+def growth_lines(profile: Profile) -> Iterator[str]:
+    """Growth in all, then the stacks that grow fastest, and growth without a stack. Nothing if there was one snapshot only."""
     yield from _of_stacks(profile)
     for each in profile.unowned:
         rate = rate_text(each.bytes_per_s, (each.high - each.low) / 2)
@@ -68,33 +68,13 @@ def _of_stacks(profile: Profile) -> Iterator[str]:
 
 
 def site_growth(site: CallSite) -> str:
-    """`1.3 ± 0.1 MB/min since 0:42` of a site that grows, else its trend; "" if not judged."""
+    """`1.3 ± 0.1 MiB/min since 0:42` of a site that grows, else its trend; "" if not judged."""
     growth = site.growth
     if growth is None:
         return ""
     if growth.trend is not Trend.GROWS:
         return TRENDS[growth.trend]
     return f"{rate_text(growth.bytes_per_s, _error(growth), growth.run_s)} since {clock(growth.since_ns)}"
-
-
-def rate_text(bytes_per_s: float, error: float, run_s: float = 0.0) -> str:
-    """`1.30 ± 0.12 MB/min`, or `/run`, which take run_s; decimal units."""
-    seconds, per = (run_s, "run") if run_s else (60.0, "min")
-    rate = bytes_per_s * seconds
-    factor, unit = next((one for one in _UNITS if abs(rate) >= one[0]), _UNITS[-1])
-    return f"{rate / factor:.2f} ± {error * seconds / factor:.2f} {unit}/{per}"
-
-
-def limit_text(limit: float, run_s: float = 0.0) -> str:
-    """`1.00 MB/min` of bytes per second, or `/run`."""
-    return rate_text(limit, 0.0, run_s).replace(" ± 0.00", "")
-
-
-def clock(ns: int) -> str:
-    """`1:02:03` or `2:03` of the session."""
-    seconds = ns // 10**9
-    hours = f"{seconds // 3600}:{seconds // 60 % 60:02}" if seconds >= 3600 else str(seconds // 60)
-    return f"{hours}:{seconds % 60:02}"
 
 
 def _error(growth: Growth) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from memleak_android.host.profile.profile import AGE_BOUNDS_S, PastSite, Peak, Profile
 from memleak_android.host.reports.base import ReportOptions, amount, frame_lines
-from memleak_android.host.reports.text.growth import clock
+from memleak_android.host.reports.text.units import clock
 
 
 def peak_line(peak: Peak, now: int) -> str:

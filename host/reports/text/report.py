@@ -26,7 +26,7 @@ from memleak_android.host.reports.base import (
 from memleak_android.host.reports.text import by_place, messages
 from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text
 from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
-from memleak_android.host.reports.text.growth import answer_lines, site_growth
+from memleak_android.host.reports.text.growth import growth_lines, site_growth
 from memleak_android.host.reports.text.memory import memory_lines
 from memleak_android.host.reports.text.past import ages_text, churn_line, past_lines, peak_line
 from memleak_android.host.reports.text.processes import process_lines, process_names, shares_text
@@ -97,7 +97,7 @@ def _header(profile: Profile) -> Iterator[str]:
     yield f"tracer    {bounded(target.tracer)}, {sampled}{estimated}; stacks by {bounded(target.unwind)}"
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(profile.wall_clock_s))
     yield f"time      {profile.duration_ns / 1e9:.1f} s until {clock}"
-    for number, line in enumerate(answer_lines(profile)):
+    for number, line in enumerate(growth_lines(profile)):
         yield f"{'' if number else 'growth':<9} {line}"
     if profile.peak is not None:
         yield f"peak      {peak_line(profile.peak, profile.totals.inuse_space)} (--sort peak)"

@@ -43,7 +43,7 @@ def test_a_site_equals_the_reports() -> None:
     by_id = {one.id: one for one in message.sites}
     decode, partial, region = (by_id[site.id] for site in (DECODE, PARTIAL, REGION))
     assert (decode.space, decode.objects, decode.rate) == (23_207, 23, 60_000.0)
-    assert decode.growth == "60.00 ± 6.00 kB/min"
+    assert decode.growth == "58.6 ± 5.9 KiB/min"
     assert decode.verdict == "grows" and not decode.end and region.kind == "mmap"
     assert [message.frames[n].function for n in decode.frames][:2] == [
         "malloc",
@@ -57,7 +57,7 @@ def test_a_site_equals_the_reports() -> None:
 
 def test_growth_by_runs_is_by_run() -> None:
     message = sites_message(profile(sites=(replace(DECODE, growth=replace(GROWTH, run_s=3.0)),)), 1)
-    assert (message.sites[0].rate, message.sites[0].growth) == (3_000.0, "3.00 ± 0.30 kB/run")
+    assert (message.sites[0].rate, message.sites[0].growth) == (3_000.0, "2.9 ± 0.3 KiB/run")
 
 
 def test_the_kind_of_lost_blocks_is_the_worst() -> None:

@@ -89,9 +89,9 @@ def test_growth_is_a_column_that_sorts(tmp_path: Path) -> None:
       out('facts', document.body.textContent);
     """
     texts = chromium.dump(written(tmp_path, made), "growth", script)
-    rates = "54.00 ± 0.00 kB/min since 0:01|30.00 ± 0.00 kB/min since 0:01"
+    rates = "52.73 ± 0.00 KiB/min since 0:01|29.30 ± 0.00 KiB/min since 0:01"
     assert texts["cells"] == f"{rates}|rose in one step|"  # the last row: without a stack
-    assert "2 stacks grow by 84.00 ± 0.00 kB/min" in texts["facts"]
+    assert "2 stacks grow by 82.03 ± 0.00 KiB/min" in texts["facts"]
 
 
 def test_what_leads_to_the_blocks_is_a_tag_of_the_stack(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
-from memleak_android.host.reports.text.growth import answer_lines, clock, rate_text, site_growth
+from memleak_android.host.reports.text.growth import growth_lines, site_growth
+from memleak_android.host.reports.text.units import clock, rate_text
 from tests.support.builders.profiles import DECODE, REGION, profile
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
@@ -25,7 +26,7 @@ def judged(trend: Trend, bytes_per_s: float = 0.0, rise: int = 0, base: CallSite
 
 def answer(*sites: CallSite, span: GrowthSpan | None = SPAN) -> list[str]:
     made: Profile = replace(profile(), sites=sites, growth=span)
-    return list(answer_lines(made))
+    return list(growth_lines(made))
 
 
 def test_what_grows_how_fast_and_its_share() -> None:
@@ -36,17 +37,19 @@ def test_what_grows_how_fast_and_its_share() -> None:
         judged(Trend.STEADY, 0, 0, REGION),
     )
     assert lines == [
-        "2 stacks grow by 1.32 ± 0.12 MB/min, 96% of all growth (23 snapshots from 0:01 to 1:01; 1 rose in one step)",
-        "  1.20 ± 0.12 MB/min since 42:00  planted::innermost(unsigned long) (inlined)  src/decode.cc:14 [server], id 00000000000022c4",
-        "  120.00 ± 12.00 kB/min since 42:00  planted::innermost(unsigned long) (inlined)  src/decode.cc:14 [server], id 00000000000002bc",
+        "2 stacks grow by 1.3 ± 0.1 MiB/min, 96% of all growth (23 snapshots from 0:01 to 1:01; 1 rose in one step)",
+        "  1.1 ± 0.1 MiB/min since 42:00  planted::innermost(unsigned long) (inlined)  src/decode.cc:14 [server], id 00000000000022c4",
+        "  117.2 ± 11.7 KiB/min since 42:00  planted::innermost(unsigned long) (inlined)  src/decode.cc:14 [server], id 00000000000002bc",
     ]
 
 
 def test_what_has_no_owner() -> None:
     largest = (MappingSum("", 9_000_000, 3), MappingSum("/memfd:x", 4_096, 1))
     unowned = UnownedGrowth(UnownedPart.MAPPINGS, 20_000, 19_000, 21_000, MINUTE_42, 9_000_000, largest)
-    lines = list(answer_lines(replace(profile(), sites=(), growth=SPAN, unowned=(unowned,))))
-    text = "the process grows by 1.20 ± 0.06 MB/min since 42:00 in memory of no block and no region that was seen"
+    lines = list(growth_lines(replace(profile(), sites=(), growth=SPAN, unowned=(unowned,))))
+    text = (
+        "the process grows by 1.1 ± 0.1 MiB/min since 42:00 in memory of no block and no region that was seen"
+    )
     assert lines[1:] == [f"{text}: nameless 9,000,000 bytes in 3, /memfd:x 4,096 bytes in 1"]
 
 
@@ -79,10 +82,12 @@ def test_sorted_by_growth() -> None:
 
 @pytest.mark.parametrize(
     ("bytes_per_s", "text"),
-    [(0.05, "3.00 ± 0.60 bytes/min"), (1e7, "600.00 ± 0.00 MB/min"), (1e9, "60.00 ± 0.00 GB/min")],
+    [(0.05, "3.0 ± 0.6 B/min"), (1e7, "572.20 ± 0.00 MiB/min"), (1e9, "55.88 ± 0.00 GiB/min")],
 )
 def test_rates(bytes_per_s: float, text: str) -> None:
     assert rate_text(bytes_per_s, 0.01) == text
+    assert rate_text(1000.0) == "58.6 KiB/min"
+    assert rate_text(1000.0, run_s=2.0) == "2.0 KiB/run"
 
 
 def test_words_of_one_site() -> None:

@@ -1,0 +1,35 @@
+"""Sizes, rates, durations and times of a session in words; binary units."""
+
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+
+def size_text(space: float) -> str:
+    """`5.9 MiB`."""
+    factor, unit = next((one for one in _SIZES if abs(space) >= one[0]), _SIZES[-1])
+    return f"{space / factor:.1f} {unit}" if factor > 1 else f"{space:.0f} B"
+
+
+def rate_text(bytes_per_s: float, error: float | None = None, run_s: float = 0.0) -> str:
+    """`9.0 ± 0.1 MiB/min`, or `/run`, which take run_s. error: None = not shown."""
+    seconds, per = (run_s, "run") if run_s else (60.0, "min")
+    if error is None:
+        return f"{size_text(bytes_per_s * seconds)}/{per}"
+    rate = bytes_per_s * seconds
+    factor, unit = next((one for one in _SIZES if abs(rate) >= one[0]), _SIZES[-1])
+    digits = 1 if error * seconds / factor >= 0.05 else 2
+    return f"{rate / factor:.{digits}f} ± {error * seconds / factor:.{digits}f} {unit}/{per}"
+
+
+def duration_text(ns: int) -> str:
+    """`1.3 s`, `25 s`, `10 min`, `3.2 h`."""
+    seconds = ns / 1e9
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def clock(ns: int) -> str:
+    """`1:02:03` or `2:03` of the session."""
+    seconds = ns // 10**9
+    hours = f"{seconds // 3600}:{seconds // 60 % 60:02}" if seconds >= 3600 else str(seconds // 60)
+    return f"{hours}:{seconds % 60:02}"
