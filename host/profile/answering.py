@@ -6,6 +6,7 @@ from math import hypot
 
 from memleak_android.host.profile.answer import Answer, AnswerState, Place
 from memleak_android.host.profile.coverage import GOOD, Condition
+from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.unowned import UnownedPart
@@ -22,15 +23,12 @@ def answer_of(profile: Profile) -> Answer:
     places = counted_places(profile)
     growing = growing_places(profile, places)
     if rates := _rates(profile, places, growing):
-        risen = sum(one.growth is not None and one.growth.rise > 0 for one in places)
-        is_spread = not growing and profile.growth_in_all in rates
-        return Answer(
-            AnswerState.LEAKING, "", _sum(rates), growing=len(growing), spread=risen if is_spread else 0
-        )
+        spread = 0 if growing else _spread(places, profile.growth_in_all)
+        return Answer(AnswerState.LEAKING, "", _sum(rates), growing=len(growing), spread=spread)
     span = profile.growth
     if span is None or not span.is_judged:
-        return _of_short_session(profile, places)
-    if why := _unseen(profile):
+        return _of_short_session(profile)
+    if why := _unseen(profile) or _kept(profile):
         return Answer(AnswerState.CANNOT_TELL, why)
     return Answer(AnswerState.NOT_GROWING, growth=profile.growth_in_all)
 
@@ -40,6 +38,11 @@ def counted_places(profile: Profile) -> list[Place]:
     counted = {site.place for site in profile.sites if not site.suppressed_by}
     left_out = {site.place for site in profile.sites if site.suppressed_by} - counted
     return [place for number, place in enumerate(profile.places) if number not in left_out]
+
+
+def held_places(profile: Profile) -> list[Place]:
+    """Those whose memory a program can be asked to give back."""
+    return [place for place in counted_places(profile) if place.kind not in NO_LEAKS]
 
 
 def growing_places(profile: Profile, places: Sequence[Place]) -> list[Place]:
@@ -72,6 +75,12 @@ def _rates_of_places(profile: Profile, places: Sequence[Place], growing: Sequenc
     return rates
 
 
+def _spread(places: Sequence[Place], in_all: Growth | None) -> int:
+    """Places that rose; 0 = they explain less than half of what the heap rose by."""
+    rises = [one.growth.rise for one in places if one.growth is not None and one.growth.rise > 0]
+    return len(rises) if in_all is not None and sum(rises) >= in_all.rise / 2 else 0
+
+
 def growth_of_places(profile: Profile) -> Growth | None:
     """Of all that grows and has stacks; None = nothing does. Suppressed sites do not count."""
     places = counted_places(profile)
@@ -94,11 +103,11 @@ def _sum(rates: Sequence[Growth]) -> Growth:
     )
 
 
-def _of_short_session(profile: Profile, places: Sequence[Place]) -> Answer:
+def _of_short_session(profile: Profile) -> Answer:
     if profile.target.exit_status is not None:
         if why := _unseen(profile):
             return Answer(AnswerState.CANNOT_TELL, why)
-        is_held = any(place.kind == "user" for place in places) or profile.totals.unattributed_objects
+        is_held = held_places(profile) or profile.totals.unattributed_objects
         return Answer(AnswerState.HELD_AT_EXIT if is_held else AnswerState.NOT_GROWING)
     span = profile.growth
     taken, needed = (span.instants, span.needed) if span else (1, 0)
@@ -117,3 +126,11 @@ def _unseen(profile: Profile) -> str:
         for reason in finding.reasons
     ]
     return reasons[0] if reasons else ""
+
+
+def _kept(profile: Profile) -> str:
+    """Of an allocator whose memory grows though its blocks do not."""
+    grows = any(each.part is UnownedPart.ALLOCATOR for each in profile.unowned)
+    return (
+        "the allocator's memory grows beyond the blocks: it keeps it, or calls were not seen" if grows else ""
+    )

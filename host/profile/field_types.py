@@ -10,6 +10,7 @@ ALWAYS = "always"  # in report.json also where it has its default
 
 Address = Annotated[int, HEX]
 Count = Annotated[int, Meta(ge=0)]
+NO_LEAKS = ("runtime", "mmap")  # kinds that are held by design, or contain the heap
 RawText = Annotated[str, RAW]
 SiteId = Annotated[
     str,

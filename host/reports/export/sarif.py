@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from memleak_android.host.profile.culprit import responsible_frame
-from memleak_android.host.profile.gate import NO_LEAKS
+from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, leaks_text, relative_source

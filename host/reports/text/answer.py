@@ -2,7 +2,7 @@
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState
-from memleak_android.host.profile.answering import counted_places, growing_places
+from memleak_android.host.profile.answering import counted_places, growing_places, held_places
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports.text.units import duration_text, rate_text, size_text
 
@@ -42,14 +42,20 @@ def _rest(profile: Profile, answer: Answer) -> str:
         return f" grows by {rate}: {_places(answer)}{at_exit}, {measured}"
     if answer.state is AnswerState.CANNOT_TELL:
         return f": {printable(answer.why)}"
-    places = [place for place in counted_places(profile) if place.kind == "user"]
     if answer.state is AnswerState.NOT_GROWING and profile.growth is not None and profile.growth.is_judged:
         return f" does not grow, {measured}"
-    if not places:
+    if answer.state is AnswerState.NOT_GROWING:
         return " holds nothing at its exit"
-    space, blocks = sum(place.space for place in places), sum(place.objects for place in places)
-    held = f"{size_text(space)} in {blocks:,} block{'s' * (blocks != 1)} from {_count(len(places), 'place')}"
-    return f" holds {held}; too short to tell growth"
+    return f" holds {_held(profile)}; too short to tell growth"
+
+
+def _held(profile: Profile) -> str:
+    """`2.0 MiB in 34 blocks from 2 places`."""
+    places, totals = held_places(profile), profile.totals
+    space = sum(place.space for place in places) + totals.unattributed_space
+    blocks = sum(place.objects for place in places) + totals.unattributed_objects
+    origin = f"from {_count(len(places), 'place')}" if places else "without a stack"
+    return f"{size_text(space)} in {_count(blocks, 'block')} {origin}"
 
 
 def _places(answer: Answer) -> str:

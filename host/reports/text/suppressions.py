@@ -3,7 +3,7 @@
 from typing import TextIO
 
 from memleak_android.host.profile.culprit import responsible_frame
-from memleak_android.host.profile.gate import NO_LEAKS
+from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.suppressions import template_of
 from memleak_android.host.reports.base import ReportOptions, amount, frame_text

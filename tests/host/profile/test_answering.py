@@ -61,10 +61,12 @@ def test_what_may_be_nothing_is_no_leak(little: Growth) -> None:
 
 def test_a_program_may_grow_where_no_place_does() -> None:
     risen = growth(100, 200, 4099, Trend.STEADY)
-    made = measured(*[risen] * 97, growth(0, rise=-5, trend=Trend.STEADY), growth_in_all=growth(9700, 97))
+    made = measured(
+        *[risen] * 97, growth(0, rise=-5, trend=Trend.STEADY), growth_in_all=growth(9700, 97, rise=97 * 4099)
+    )
     answer = answer_of(made)
     assert (answer.state, answer.growing, answer.spread) == (AnswerState.LEAKING, 0, 97)
-    assert answer.growth == growth(9700, 97)
+    assert answer.growth == made.growth_in_all
     assert "spread over 97 places" in answer_line(made, answer)
 
 
@@ -73,11 +75,16 @@ def test_the_sum_counts_where_the_places_explain_little_of_it() -> None:
     assert answer.growth is not None and (answer.growth.bytes_per_s, answer.growing) == (9700, 1)
 
 
+def test_places_that_explain_little_are_not_what_it_is_spread_over() -> None:
+    little = growth(100, 200, 4099, Trend.STEADY)
+    answer = answer_of(measured(little, growth_in_all=growth(9700, 97, rise=9000)))
+    assert (answer.state, answer.spread) == (AnswerState.LEAKING, 0)
+
+
 def test_memory_without_an_owner_counts() -> None:
     unowned = [UnownedGrowth(part, 500, 400, 600, 10**9, 1 << 22) for part in UnownedPart]
-    assert (
-        answer_of(measured(unowned=(unowned[1],))).state is AnswerState.NOT_GROWING
-    )  # the allocator keeps it
+    kept = answer_of(measured(unowned=(unowned[1],)))
+    assert kept.state is AnswerState.CANNOT_TELL and "allocator" in kept.why
     answer = answer_of(measured(growth(3000), unowned=tuple(unowned)))
     assert answer.growth is not None and answer.growth.bytes_per_s == 3500
 
@@ -117,6 +124,20 @@ def test_short_sessions() -> None:
     empty = replace(empty_profile(), coverage=DONE)
     line = "NOT GROWING  ./server --port 80 (pid 4711) holds nothing at its exit"
     assert answer_line(empty, answer_of(empty)) == line
+
+
+@pytest.mark.parametrize("kind", ["pair:fd", "kernel"])
+def test_whatever_a_program_can_give_back_is_held_at_its_exit(kind: str) -> None:
+    handles = Place("open", "libc", kind, 0, 3, 1)
+    totals = empty_profile().totals
+    made = measured(None, growth=None, places=(handles,), sites=(replace(DECODE, place=0),), totals=totals)
+    assert "holds 0 B in 3 blocks from 1 place" in answer_line(made, answer_of(made))
+
+
+def test_blocks_without_a_stack_are_held_too() -> None:
+    totals = replace(empty_profile().totals, unattributed_space=2048, unattributed_objects=1)
+    made = replace(empty_profile(), coverage=DONE, totals=totals)
+    assert "holds 2.0 KiB in 1 block without a stack" in answer_line(made, answer_of(made))
 
 
 def test_the_runtime_s_own_blocks_are_not_held_at_exit() -> None:
