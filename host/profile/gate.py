@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from math import hypot
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile.answering import answer_of, growth_of_places
+from memleak_android.host.profile.answering import answer_of, counted_places, growing_places, growth_of_places
 from memleak_android.host.profile.comparison import compare, merged_sites
+from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.gate_result import Gate, GrowthGate, SuppressionUse
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.suppressions import Suppressions
 from memleak_android.host.profile.unowned import UnownedPart
-
-NO_LEAKS = ("runtime", "mmap")  # kinds that are held by design, or contain the heap
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +153,7 @@ def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
     in_all = growth_of_places(profile)
     if in_all is not None and not rules.baseline and in_all.bytes_per_s > growth.rate:
         growth = replace(growth, rate=in_all.bytes_per_s, error=_error(in_all))
+        growing = growing or _ids_of_growing_places(profile)
     if not rules.growth.is_by_run:
         unowned = [each for each in profile.unowned if each.part is UnownedPart.MAPPINGS]
         growth = replace(growth, rate=growth.rate + sum(each.bytes_per_s for each in unowned))
@@ -164,6 +164,15 @@ def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
     else:
         culprits = gate.culprits
     return replace(gate, growth=growth, culprits=culprits)
+
+
+def _ids_of_growing_places(profile: Profile) -> tuple[str, ...]:
+    """Of their sites, which add up to what no single one shows."""
+    growing = set(map(id, growing_places(profile, counted_places(profile))))
+    of_place = {number for number, place in enumerate(profile.places) if id(place) in growing}
+    return tuple(
+        dict.fromkeys(site.id for site in profile.sites if site.place in of_place and not site.suppressed_by)
+    )
 
 
 def _holds_too_much(gate: Gate) -> bool:

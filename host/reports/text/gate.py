@@ -39,7 +39,7 @@ def growth_line(growth: GrowthGate) -> str:
         return f"no stack grows, {limit}"
     rate = rate_text(growth.rate, growth.error, growth.run_s)
     if not growth.stacks:
-        return f"memory without a stack grows by {rate}, {limit}"
+        return f"no single stack explains that {rate} more are held, {limit}"
     return f"{growth.stacks} stack{'s' * (growth.stacks > 1)} grow{'s' * (growth.stacks == 1)} by {rate}, {limit}"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.errors import UsageError
+from memleak_android.host.profile.answer import Place
 from memleak_android.host.profile.gate import GateRules, GrowthLimit, LeakLimit, judge
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
@@ -53,6 +54,22 @@ def test_only_what_grows_and_counts(rate: float, verdict: Verdict) -> None:
     assert (judged.gate.growth.stacks, judged.gate.growth.rate) == (1, 2_000)
     assert judged.gate.growth.error == pytest.approx(200)
     assert judged.gate.culprits == (DECODE.id,)
+
+
+def test_a_place_may_grow_where_no_stack_does() -> None:
+    """Its stacks are the culprits, but for those that are suppressed."""
+    growth = Growth(Trend.GROWS, 2_000, 1_900, 2_100, 10**9, 1 << 20)
+    place = Place("decode", "/srv/server", "user", 1 << 20, 2, 2, growth=growth)
+    sites = tuple(replace(trending(one, Trend.STEADY, 9), place=0) for one in (DECODE, OTHER))
+    made = replace(measured(*sites), places=(place,))
+    judged = judge(made, limit(1_000))
+    assert judged.verdict is Verdict.LEAKS
+    assert judged.gate is not None and judged.gate.culprits == (DECODE.id, OTHER.id)
+    assert failure_lines(judged)[0] == (
+        "FAIL: no single stack explains that 117.2 ± 5.9 KiB/min more are held, limit 58.6 KiB/min"
+    )
+    judged = judge(made, limit(1_000, suppressions=["planted::innermost"]))
+    assert judged.gate is not None and DECODE.id not in judged.gate.culprits
 
 
 def test_regions_and_what_has_no_owner_count() -> None:
@@ -126,9 +143,9 @@ def test_baseline_of_slower_runs_compares_by_run() -> None:
 
 def test_what_is_said() -> None:
     lines = failure_lines(judge(GROWING, limit(1_000)))
-    assert lines[0] == "FAIL: 1 stack grows by 120.00 ± 12.00 kB/min, limit 60.00 kB/min"
+    assert lines[0] == "FAIL: 1 stack grows by 117.2 ± 11.7 KiB/min, limit 58.6 KiB/min"
     assert lines[1].startswith("  1. 23,207 bytes in 23 allocations  planted::innermost")
-    assert lines[2] == "     120.00 ± 12.00 kB/min since 0:01, oldest 11.0 s, id 00000000000dec0d"
+    assert lines[2] == "     117.2 ± 11.7 KiB/min since 0:01, oldest 11.0 s, id 00000000000dec0d"
     assert len(lines) == 3
     crowd = [replace(trending(DECODE, Trend.GROWS, 9), id=f"{n:x}") for n in range(50)]
     assert len(failure_lines(judge(measured(*crowd), limit(0, limit=LeakLimit(0), suppressions=["x"])))) <= 20
@@ -140,7 +157,7 @@ def test_other_formats_name_what_grows_as_the_error() -> None:
     assert [(one["level"], one["partialFingerprints"]["stackHash/v1"]) for one in results] == [
         ("error", DECODE.id)
     ]
-    line = 'type="limit" message="1 stack grows by 120.00 ± 12.00 kB/min, limit 0.00 bytes/min"'
+    line = 'type="limit" message="1 stack grows by 117.2 ± 11.7 KiB/min, limit 0 B/min"'
     assert line in written("junit", judged)
 
 
