@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth
+from memleak_android.host.analysis.growth_rate import Series
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, judge_growth
 from memleak_android.host.analysis.memory_use import Mapping, is_size
 from memleak_android.host.heap import attribution
 from memleak_android.host.profile.growth import Trend

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.analysis.block_sums import HeldBlocks
-from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth
+from memleak_android.host.analysis.growth_rate import Series
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, judge_growth
 from memleak_android.host.heap.attribution import UNATTRIBUTED, is_heap
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, KeySnapshot, held_by_key

@@ -8,7 +8,8 @@ from statistics import median
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth, theil_sen
+from memleak_android.host.analysis.growth_rate import Series, theil_sen
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, judge_growth
 from memleak_android.host.profile.growth import Growth, Trend
 
 SECONDS = np.arange(1.0, 24.0)
