@@ -99,8 +99,8 @@ ML_DEFINE_SEND(32768)
 ML_DEFINE_SEND(65528)
 
 /*
- * The same with whole pages, of which only those present are read. stack_bytes is 0 if the innermost is not. They are read by a global
- * function, so that the verifier follows the loop once and not for each record.
+ * The same with whole pages, of which only those present are read, by a global function, so that the verifier follows the loop once and not
+ * for each record.
  */
 #define ML_DEFINE_SEND_PAGES(n_pages)                                                                                    \
 	struct ml_paged_##n_pages {                                                                                      \

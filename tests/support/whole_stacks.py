@@ -12,7 +12,7 @@ from tests.support.workloads import PROGRAMS, functions
 PROGRAM = PROGRAMS / "whole_stacks.c"
 ROUNDS, FIBERS, RECURSION = 5, 6, 5000
 _SPREAD, _DEEP = ("spread",) * 3, ("deep",) * 4
-# Callers of take() up to the program's outermost function, and their blocks.
+# Callers of take() and take_above_locals() up to the program's outermost function, and their blocks.
 STACKS: Mapping[str, Mapping[tuple[str, ...], int]] = {
     "holes": {
         (*_SPREAD, "several_holes", "turn_holes", "main"): ROUNDS,
@@ -23,6 +23,7 @@ STACKS: Mapping[str, Mapping[tuple[str, ...], int]] = {
     "threads": {
         (*_SPREAD, "several_holes", "in_thread"): ROUNDS,
         ("spread", "hole_beyond_a_slice", "in_thread"): ROUNDS,
+        ("in_thread",): ROUNDS,
     },
     "fibers": {
         (*_SPREAD, "in_fiber"): ROUNDS * FIBERS // 2,
@@ -42,6 +43,7 @@ STACKS: Mapping[str, Mapping[tuple[str, ...], int]] = {
         + ("turn_recursion", "main"): ROUNDS,
     },
 }
+_TAKERS = {"take", "take_above_locals"}
 _OUTERMOST = {"main", "in_thread", "in_fiber", "on_signal"}
 
 
@@ -50,9 +52,10 @@ def check(report: Mapping[str, Any], mode: str) -> None:
     found = Counter[tuple[str, ...]]()
     for site in report["sites"]:
         names = functions(site)
-        if "take" not in names:
+        first = next((i for i, name in enumerate(names) if name in _TAKERS), len(names))
+        if first == len(names):
             continue
-        callers = names[names.index("take") + 1 :]
+        callers = names[first + 1 :]
         last = next((i for i, name in enumerate(callers) if name in _OUTERMOST), len(callers))
         found[tuple(callers[: last + 1])] += site["inuse_objects"]
         assert site["end"] == "ROOT" or "on_signal" in callers, callers

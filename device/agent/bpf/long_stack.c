@@ -59,17 +59,18 @@ const struct ml_evidence *ml_long_stacks_join(struct ml_long_stacks *stacks, con
 	if (!n)
 		return NULL;
 	memcpy(joined, record, head);
-	if (!pages->is_present[0]) {
+	if (!memchr(pages->is_present, 1, n)) {
 		joined->stack_bytes = 0;
 		joined->flags |= ML_EVIDENCE_STACK_FAULT;
 	}
 	memcpy(stacks->joined + head, (const ml_u8 *)(pages + 1) + skipped, joined->stack_bytes);
 	memcpy(stacks->is_present, pages->is_present, n);
-	for (ml_u64 i = 1; i < n && joined->stack_bytes; i++) {
-		ml_u64 begin = i * ML_BPF_PAGE_BYTES - skipped, length = joined->stack_bytes - begin;
+	for (ml_u64 i = 0; i < n && joined->stack_bytes; i++) {
+		ml_u64 begin = i ? i * ML_BPF_PAGE_BYTES - skipped : 0, end = (i + 1) * ML_BPF_PAGE_BYTES - skipped;
 
 		if (!pages->is_present[i])
-			memset(stacks->joined + head + begin, 0, length < ML_BPF_PAGE_BYTES ? length : ML_BPF_PAGE_BYTES);
+			memset(stacks->joined + head + begin, 0,
+			       (end < joined->stack_bytes ? end : joined->stack_bytes) - begin);
 	}
 	*bytes = head + joined->stack_bytes;
 	joined->record_bytes = (ml_u32)*bytes;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks as real programs have them. MODE [waits]: runs it ROUNDS times, after a line on stdin if it waits. Every block is of take(),
- * and main or a thread's start is at the end of its stack.
+ * Stacks as real programs have them. MODE [waits]: runs it ROUNDS times, after a line on stdin if it waits. Every block is of
+ * take() or take_above_locals(), and main or a thread's start is at the end of its stack.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #define FIBERS 6
 #define STACK_BYTES 0x20000
 #define GUARD_BYTES 0x4000
+#define ALIGNED 0x4000 /* a page, or several */
 
 static void *volatile kept;
 
@@ -29,6 +31,20 @@ ALONE static void take(void)
 
 	*block = kept;
 	kept = block;
+}
+
+/* The stack pointer is at the begin of a page of which nothing was written: locals that are filled later. */
+ALONE static void take_above_locals(void)
+{
+	volatile size_t least = 16;
+	char *first = alloca(least), *second = alloca(least);
+	size_t more = (size_t)(first - second) - least; /* that the compiler adds */
+	char *locals = alloca((((uintptr_t)second - more) & (ALIGNED - 1)) + 2 * ALIGNED);
+	void **block = malloc(BLOCK_BYTES);
+
+	*block = kept;
+	kept = block;
+	__asm__ volatile("" ::"r"(locals) : "memory");
 }
 
 /* Frames of which only the innermost bytes are written. */
@@ -111,6 +127,7 @@ static void turn_threads(void)
 {
 	thread_with(several_holes);
 	thread_with(hole_beyond_a_slice);
+	thread_with(take_above_locals);
 }
 
 /* ---- recursion ----------------------------------------------------------------------------------- */
