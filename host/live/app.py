@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from textwrap import wrap
 from typing import ClassVar
 
 from rich.text import Text
@@ -28,6 +29,7 @@ from memleak_android.host.live.rows import Order, columns_for, duration, ordered
 from memleak_android.host.live.screens import CallersScreen, OutputScreen, QuestionScreen, StackScreen
 
 NAME_CELLS_MAX = 200  # of a name in the table; the stack's own screen shows more
+ANSWER_LINES_MAX = 2
 DEFAULT_MARK = "mark"
 
 
@@ -143,7 +145,7 @@ class LiveApp(App[None]):
     # ---- drawing
 
     def _show_head(self) -> None:
-        head, width = self._head, self._columns
+        head, width = self._head, max(self._columns - 2, 10)
         lines = [self._begin.target or "no target"]
         if head is None:
             lines.append("waiting for the tracer")
@@ -153,10 +155,10 @@ class LiveApp(App[None]):
             lines[0] += f"  by {head.tracer}  {duration(head.elapsed_s)}"
             lines.append(f"{head.space:,} bytes in {head.objects:,} blocks{resident}")
             lines.append(f"{head.allocations:,} allocations, {head.allocations_per_s:,.0f}/s{lost}")
-        if self.sites is not None and self.sites.growth:
-            lines.append(self.sites.growth)
-        cut = max(width - 2, 10)
-        text = Text("\n".join(line if len(line) <= cut else f"{line[: cut - 1]}…" for line in lines))
+        text = Text("\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in lines))
+        if self.sites is not None and self.sites.answer:
+            answer = "\n".join(wrap(self.sites.answer, width)[:ANSWER_LINES_MAX])
+            text = Text(f"{answer}\n", style=self.sites.style).append_text(Text(text.plain))
         self.screen_stack[0].query_one("#head", Static).update(text)
 
     def _show_sites(self) -> None:

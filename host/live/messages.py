@@ -66,14 +66,18 @@ class SiteLine(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Sites(msgspec.Struct, tag=True, frozen=True):
-    """One snapshot. space, objects: of all sites. stacks: number of stacks that hold blocks. sites: the largest and fastest."""
+    """One snapshot. space, objects: of all sites. stacks: number of stacks that hold blocks. sites: the largest and fastest.
+
+    answer: the report's first line as far as is known, "" before growth is judged; style: rich's, for it.
+    """
 
     elapsed_s: float
     space: int
     objects: int
     stacks: int
     unattributed_space: int
-    growth: str  # the verdict for the session, "" before there is one
+    answer: str
+    style: str
     sites: tuple[SiteLine, ...]
     frames: tuple[FrameLine, ...]
 

@@ -13,7 +13,8 @@ from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import ROOT, amount, bounded, frame_name, leak_name, leaks_text
 from memleak_android.host.reports.text import messages
-from memleak_android.host.reports.text.growth import growth_lines, site_growth
+from memleak_android.host.reports.text.answer import STYLES, answer_text
+from memleak_android.host.reports.text.growth import site_growth
 from memleak_android.host.reports.text.past import ages_text
 from memleak_android.host.reports.text.units import clock
 
@@ -54,13 +55,15 @@ def sites_message(profile: Profile, stacks: int, looked: LeakScan | None = None)
     table = _Frames()
     lines = tuple(_line(site, table, looked) for site in chosen_sites(profile.sites))
     totals = profile.totals
+    is_judged = profile.growth is not None and profile.growth.is_judged
     return Sites(
         elapsed_s=profile.duration_ns / 1e9,
         space=totals.inuse_space,
         objects=totals.inuse_objects,
         stacks=stacks,
         unattributed_space=totals.unattributed_space,
-        growth=next(growth_lines(profile), ""),
+        answer=answer_text(profile) if is_judged else "",
+        style=STYLES[profile.answer.state] if is_judged and profile.answer else "",
         sites=lines,
         frames=tuple(table.lines),
     )
