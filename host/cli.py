@@ -17,6 +17,7 @@ from memleak_android.host.commands.diff import diff
 from memleak_android.host.commands.doctor import doctor
 from memleak_android.host.commands.fleet import fleet
 from memleak_android.host.commands.mark import mark
+from memleak_android.host.commands.overview import OVERVIEW
 from memleak_android.host.commands.record import record
 from memleak_android.host.commands.report import report
 from memleak_android.host.commands.sdk import sdk
@@ -33,7 +34,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # write(2): not a 
 _BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
 _DEVICE = {"-s": 2, "--serial": 2, "-d": 1, "-e": 1}  # words of each; before the verb as with adb
 _TARGETS = {"--pid", "--package", "--all", "--kernel", "--percpu"}
-_OF_GROUP = {"-h", "--help", "--version"}
+_OF_GROUP = {"-h", "--help", "--help-all", "--version"}
 
 # memleak's own short flags that mean something else here, or nothing: flag → (only with a number, what to use).
 _MEMLEAK_FLAGS = {
@@ -46,6 +47,20 @@ _MEMLEAK_FLAGS = {
     "-S": (False, "--symbols-prefix"),
     "-F": (False, "--wa-missing-free, which is always on"),
 }
+# Other tools' long options: whose they are, and what to use.
+_FOREIGN_OPTIONS = {
+    "--leak-check": ("valgrind", "--reachability"),
+    "--show-leak-kinds": ("valgrind", "--reachability"),
+    "--trace-children": ("valgrind", "--follow"),
+    "--num-callers": ("valgrind", "--max-frames N"),
+    "--error-exitcode": ("valgrind", "--fail-on-leak 0, which exits with 23"),
+    "--log-file": ("valgrind", "-o FILE.txt"),
+    "--tool": ("valgrind", "no tool: leaks are all that is looked for"),
+    "--record-only": ("heaptrack", "`memleak-android record -o FILE.memleak -- CMD`"),
+    "--use-inject": ("heaptrack", "--tracer plt"),
+    "--native": ("memray", "nothing: stacks are native"),
+    "--trace-python-allocators": ("memray", "nothing: Python's objects are counted"),
+}
 
 
 class _ReaderGone(Exception):
@@ -53,7 +68,7 @@ class _ReaderGone(Exception):
 
 
 class Verbs(click.Group):
-    """Shows the options of `trace`, which is what runs without a verb, in the program's own help."""
+    """Its help is the overview; `--help-all` has the options of `trace`, which is what runs without a verb."""
 
     def make_context(self, *words: Any, **more: Any) -> click.Context:
         try:
@@ -68,6 +83,9 @@ class Verbs(click.Group):
             raise _ReaderGone from error
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(OVERVIEW)
+
+    def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Usage"):
             for line in ("--serial ID --package APP", "--pid N", "[OPTIONS] -- CMD [ARG]...", "VERB --help"):
                 formatter.write_text(f"{PROGRAM} {line}")
@@ -77,7 +95,17 @@ class Verbs(click.Group):
         self.format_commands(ctx, formatter)
 
 
+def _help_all(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if not is_wanted or not isinstance(ctx.command, Verbs):
+        return
+    formatter = ctx.make_formatter()
+    ctx.command.format_all(ctx, formatter)
+    click.echo(formatter.getvalue().rstrip("\n"))
+    ctx.exit()
+
+
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all)
 @click.version_option(version(PROGRAM), prog_name=PROGRAM, message="%(prog)s %(version)s")
 def verbs() -> None:
     """Finds native memory leaks: which memory is still held, which stack allocated it, and how certain both are.
@@ -161,7 +189,10 @@ def _first_other(words: list[str], passed: dict[str, int]) -> int:
 
 
 def _check_foreign_words(words: list[str]) -> None:
-    """Names our option for each of memleak's. Raises UsageError."""
+    """Names our option for each of memleak's and of other tools'. Raises UsageError."""
+    for word in words:
+        if foreign := _FOREIGN_OPTIONS.get(word.split("=")[0]):
+            raise click.UsageError(f"{word.split('=')[0]} is {foreign[0]}'s; use {foreign[1]}")
     for word, following in pairwise([*words, ""]):
         flag, value = word[:2], (word[2:] or following)
         if flag not in _MEMLEAK_FLAGS or word.startswith("--"):

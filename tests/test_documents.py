@@ -71,7 +71,7 @@ def options_of(command: click.Command) -> set[str]:
 @pytest.mark.parametrize(("document", "command"), commands_shown())
 def test_options_of_shown_commands_exist(document: str, command: str) -> None:
     words = shlex.split(command)
-    known = options_of(verbs.commands["trace"]) | {"--version", "-h", "--help"}
+    known = options_of(verbs.commands["trace"]) | {"--version", "-h", "--help", "--help-all"}
     verb = next((word for word in words if word in verbs.commands), None)
     if verb is not None:
         known |= options_of(verbs.commands[verb])

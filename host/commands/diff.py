@@ -20,14 +20,14 @@ from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.comparison import compare
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.formats import COMPARISON_FORMATS
+from memleak_android.host.reports.formats import COMPARISON_FORMATS, format_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffOptions:
     """The comparison's format, destination and length."""
 
-    format: str = format_option(click.Choice(sorted(COMPARISON_FORMATS)))
+    format: str | None = format_option(click.Choice(sorted(COMPARISON_FORMATS)))
     path: Path | None = out_option()
     top: int = top_option()
     symbols: tuple[Path, ...] = symbols_option()
@@ -41,7 +41,8 @@ class DiffOptions:
 def diff(context: click.Context, /, old: Path, new: Path, output: DiffOptions, common: CommonOptions) -> int:
     """Compares two results, recordings or report.json: what is new, grown, shrunk or gone, by call stack."""
     refuse_command(context)
-    destination = Destination(output.path, output.format, COMPARISON_FORMATS[output.format], common.force)
+    name = output.format or format_of(output.path, COMPARISON_FORMATS) or "text"
+    destination = Destination(output.path, name, COMPARISON_FORMATS[name], common.force)
     profiles = [read_profile(file, View(), output.symbols) for file in (old, new)]
     destination.write(compare(*profiles), ReportOptions(output.top))
     return 0

@@ -32,7 +32,7 @@ from memleak_android.host.console import refuse_command, say
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.formats import FLEET_FORMATS, FORMATS
+from memleak_android.host.reports.formats import FLEET_FORMATS, FORMATS, format_of
 
 if TYPE_CHECKING:
     from memleak_android.host.fleet.run import Progress as Done
@@ -78,7 +78,7 @@ class WorkOptions:
 class OutputOptions:
     """The report's format, destination and length."""
 
-    format: str = format_option(click.Choice(sorted({*_OWN, *_OF_MEAN})))
+    format: str | None = format_option(click.Choice(sorted({*_OWN, *_OF_MEAN})))
     path: Path | None = out_option()
     top: int = top_option()
 
@@ -104,12 +104,12 @@ def report(
 
     SOURCE: a recording, a folder, a glob, an archive, or any URL that fsspec knows (s3://bucket/runs, https://…).
     """
-    form = _OWN.get(output.format) or _OF_MEAN[output.format]
-    destination = Destination(output.path, output.format, form, common.force)
+    name = output.format or format_of(output.path, _OWN) or "text"
+    destination = Destination(output.path, name, _OWN.get(name) or _OF_MEAN[name], common.force)
     rules = gate_rules(result, common.force)
     merged = _merge(sources, work, result.symbols, result.max_lost, quiet=common.quiet)
     mean = judge(merged.mean, rules)
-    shown = replace(merged, mean=mean) if output.format in _OWN else mean
+    shown = replace(merged, mean=mean) if name in _OWN else mean
     destination.write(shown, ReportOptions(output.top, source_root=source_root()))
     return conclude(mean, result)
 

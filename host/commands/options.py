@@ -95,7 +95,7 @@ def _last_serial(context: click.Context, option: click.Parameter, serials: tuple
 
 
 # Fields of several groups.
-format_option = partial(option, "--format", default="text", show_default=True)
+format_option = partial(option, "--format", help="By default what the name of OUT says, else text.")
 out_option = partial(option, "-o OUT", FILE, "Write there, not to stdout.")
 symbols_option = partial(
     option,

@@ -20,7 +20,7 @@ from memleak_android.host.commands.values import FILE, JOBS, PID
 from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.recording.read import is_report, read_profile
-from memleak_android.host.reports.formats import FORMATS
+from memleak_android.host.reports.formats import FORMATS, format_of
 from memleak_android.host.session.progress import StepProgress
 
 
@@ -28,7 +28,7 @@ from memleak_android.host.session.progress import StepProgress
 class ReadingOptions:
     """How a recording is read, and the report's format and destination."""
 
-    format: str = format_option(click.Choice(sorted(FORMATS)))
+    format: str | None = format_option(click.Choice(sorted(FORMATS)))
     path: Path | None = out_option()
     jobs: int = option(
         "--jobs N", JOBS, "Threads that unwind the stacks of an unfinished recording.", default=1
@@ -51,8 +51,9 @@ def report(
 ) -> int:
     """Makes a report from a recording or a report.json. A truncated recording gives an incomplete report."""
     refuse_command(context)
-    form = FORMATS[reading.format]
-    destination = Destination(reading.path, reading.format, form, common.force)
+    name = reading.format or format_of(reading.path, FORMATS) or "text"
+    form = FORMATS[name]
+    destination = Destination(reading.path, name, form, common.force)
     if is_report(recording):
         _refuse_late_options(recording, view, result, reading.pid)
     rules = gate_rules(result, common.force)
@@ -62,7 +63,7 @@ def report(
             recording, shown, result.symbols, reading.jobs, progress.update, only_pid=reading.pid
         )
         profile = judge(profile, rules)
-        progress.update(f"writing {reading.format}", 0.0)
+        progress.update(f"writing {name}", 0.0)
     destination.write(profile, view.report_options(source_root(), verbose=common.verbose))
     return conclude(profile, result)
 

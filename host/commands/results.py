@@ -12,40 +12,58 @@ from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.profile.fleet_profile import FleetProfile
 from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.formats import FORMATS, Format
+from memleak_android.host.reports.formats import FORMATS, Format, format_of
 from memleak_android.unwind.file_writing import check, make_folder, replacing
 
 EXIT_CODES = {Verdict.OK: ExitCode.OK, Verdict.INCOMPLETE: ExitCode.INCOMPLETE, Verdict.LEAKS: ExitCode.LEAKS}
 STDOUT = Path("-")
 IN_FOLDER = ("text", "json")  # always
+RECORDING = "recording"
+RECORDING_SUFFIX = ".memleak"
 
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """json: a file, or `-` for stdout instead of the text. folder: report.SUFFIX and recording.memleak.
+    """json: a file, or `-` for stdout instead of the text. out: a folder for report.SUFFIX and recording.memleak, or one file,
+    whose name says which of them it gets.
 
     formats: more reports for the folder; without one, the one that stdout gets instead of the text.
     """
 
     json: Path | None = None
-    folder: Path | None = None
+    out: Path | None = None
     force: bool = False
     formats: tuple[str, ...] = ()
 
     @property
+    def file_format(self) -> str | None:
+        """Of `out`; None = it is a folder."""
+        if self.out is not None and self.out.suffix == RECORDING_SUFFIX and not self.out.is_dir():
+            return RECORDING
+        return format_of(self.out, FORMATS)
+
+    @property
+    def folder(self) -> Path | None:
+        return None if self.file_format else self.out
+
+    @property
     def recording(self) -> Path | None:
-        return self.folder / "recording.memleak" if self.folder else None
+        if self.file_format == RECORDING:
+            return self.out
+        return self.folder / f"recording{RECORDING_SUFFIX}" if self.folder else None
 
     @property
     def needs_blocks(self) -> bool:
-        return any(FORMATS[name].needs_blocks for name in self.formats)
+        return any(
+            FORMATS[name].needs_blocks for name in FORMATS if name in (*self.formats, self.file_format)
+        )
 
     @property
     def on_stdout(self) -> str:
         """The format that stdout gets."""
         if self.json == STDOUT:
             return "json"
-        return self.formats[0] if self.formats and not self.folder else "text"
+        return self.formats[0] if self.formats and not self.out else "text"
 
     def files(self) -> list[tuple[Path, str]]:
         """The files written at the end, with their formats; without the recording."""
@@ -53,12 +71,16 @@ class Destinations:
         if self.folder:
             names = dict.fromkeys((*IN_FOLDER, *self.formats))
             found += [(self.folder / f"report.{FORMATS[name].suffix}", name) for name in names]
+        elif self.out and self.file_format != RECORDING:
+            found.append((self.out, self.file_format or "text"))
         if self.json and self.json != STDOUT:
             found.append((self.json, "json"))
         return found
 
     def prepare(self) -> None:
         """Makes the folder, before anything runs. Raises UsageError, also where a file exists without --force."""
+        if self.formats and self.file_format:
+            raise UsageError(f"--format, and {self.out} is one file", "name a folder for them by -o DIR")
         if len(self.formats) > 1 and not self.folder:
             raise UsageError("several --format, and one standard output", "name a folder for them by -o DIR")
         if self.formats and self.json == STDOUT and not self.folder:

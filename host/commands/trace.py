@@ -75,7 +75,11 @@ class ScheduleOptions:
 class OutputOptions:
     """Options for the output at the end. json: a file or `-`."""
 
-    folder: Path | None = option("-o DIR", FILE, "Write report.txt, report.json and recording.memleak there.")
+    out: Path | None = option(
+        "-o DIR|FILE",
+        FILE,
+        "Write report.txt, report.json and recording.memleak there; to a FILE what its name says: x.html, x.json, x.memleak.",
+    )
     formats: tuple[str, ...] = option(
         "--format",
         click.Choice(sorted(FORMATS)),
@@ -112,7 +116,7 @@ def trace(
     refuse_limit_by_run(result.fail_on_growth, schedule.scenario)
     events_option = "--trace" if events else ""
     refuse_conflicts(command, target, tracing, reachability=reachability, events_option=events_option)
-    destinations = Destinations(output.json, output.folder, common.force, output.formats)
+    destinations = Destinations(output.json, output.out, common.force, output.formats)
     destinations.prepare()
     machine = chosen_machine(command, target)
     rules, timeline = gate_rules(result, common.force), Timeline()
@@ -140,7 +144,9 @@ def trace(
         verbose=common.verbose,
         labels=output.labels,
         on_interval=partial(_interval_ended, timeline, shown, stream),
-        live=live_plan(command, target, output.folder, shown, machine.is_local, timeline) if live else None,
+        live=live_plan(command, target, destinations.folder, shown, machine.is_local, timeline)
+        if live
+        else None,
     )
     measured = _measure(measurement)
     profile = judge(replace(measured.profile, timeline=timeline.until(measured.profile)), rules)

@@ -43,9 +43,9 @@ def _fail(text: str, what: str, examples: str) -> NoReturn:
 
 
 def _duration(text: str) -> int:
-    """Nanoseconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)", text)
-    result = float(match[1]) * _DURATION_UNITS[match[2]] if match else -1
+    """Nanoseconds. A bare number is seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)?", text)
+    result = float(match[1]) * _DURATION_UNITS[match[2] or "s"] if match else -1
     return round(result) if 0 <= result <= _MAX else _fail(text, "duration", "500ms, 5s or 2m")
 
 

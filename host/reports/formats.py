@@ -2,9 +2,11 @@
 
 import gzip
 import io
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import BinaryIO
 
 from memleak_android.host.profile.comparison import Comparison
@@ -60,6 +62,16 @@ FORMATS: dict[str, Format] = {
     "sarif": Format("export.sarif", "sarif"),
     "junit": Format("export.junit", "junit.xml"),
 }
+
+
+def format_of(path: Path | None, formats: Mapping[str, Format]) -> str | None:
+    """The format that a file's name asks for: `x.html`, `x.json.gz`; None = it is a folder, or no name of one."""
+    if path is None or path.is_dir():
+        return None
+    endings = {f".{form.suffix.removesuffix('.gz')}": name for name, form in formats.items()}
+    found = [ending for ending in endings if path.name.removesuffix(".gz").endswith(ending)]
+    return endings[max(found, key=len)] if found else None
+
 
 COMPARISON_FORMATS: dict[str, Format] = {
     "text": Format("text.comparison", "txt"),

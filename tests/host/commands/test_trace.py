@@ -9,6 +9,7 @@ import stat
 
 import pytest
 
+from memleak_android.host.cli import verbs
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.wire.blocks import BlockKind
 from tests.support.command_line import CommandLine
@@ -35,7 +36,9 @@ PRELOAD = ("--tracer", "preload")
         ("-t --pid 1", "-t is memleak's; use --trace"),
         ("5 3", "interval 5 without its option; use --interval 5s --count 3"),
         ("5", "interval 5 without its option; use --interval 5s"),
-        ("--pid 1 --older 5", "invalid value for '--older': '5' is not a duration (write 500ms, 5s or 2m); see `memleak-android --help`"),
+        ("--leak-check=full ./x", "--leak-check is valgrind's; use --reachability"),
+        ("--pid 1 --record-only", "--record-only is heaptrack's; use `memleak-android record -o FILE.memleak -- CMD`"),
+        ("--pid 1 --older 5x", "invalid value for '--older': '5x' is not a duration (write 500ms, 5s or 2m); see `memleak-android --help`"),
         ("--pid 1 -z 5Q", "invalid value for '-z' / '--min-size': '5Q' is not a size (write 4096, 64K or 1MiB); see `memleak-android --help`"),
         ("--pid 1 --fail-on-leak 5,x", "invalid value for '--fail-on-leak': '5,x' is not a limit (write 64K or 64K,100); see `memleak-android --help`"),
         ("--pid 1 --max-lost 2", "invalid value for '--max-lost': '2' is not a share (write 0.1% or 0.001); see `memleak-android --help`"),
@@ -55,6 +58,12 @@ def test_version_and_help(line: CommandLine) -> None:
     text = line.run("--help").out
     for word in ("--pid", "--interval", "--fail-on-leak", "record", "report", "doctor", "demo", "-- CMD"):
         assert word in text
+    lines = text.splitlines()
+    assert len(lines) <= 21 and max(map(len, lines)) <= 120
+    everything = line.run("--help-all").out
+    for option in re.findall(r"--[a-z]+(?:-[a-z]+)*", text):
+        assert option in everything or option in ("--help", "--help-all", "--port"), option
+    assert all(verb in text for verb in verbs.commands if verb != "trace")
 
 
 @pytest.mark.parametrize("words", ["record", "fleet report", ""])
@@ -86,6 +95,37 @@ def test_json_on_stdout_is_only_json(line: CommandLine) -> None:
     assert [site["inuse_space"] for site in report["sites"]] == [30, 20, 10]
     assert report["totals"]["inuse_space"] == report["sites"][0]["alloc_space"] == 60
     assert (report["target"]["command"], report["target"]["exit_status"]) == ("true", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("x.html", b"<!doctype html>"),
+        ("x.json", b'{\n "schema":'),
+        ("x.json.gz", b"\x1f\x8b"),
+        ("x.pb.gz", b"\x1f\x8b"),
+        ("x.speedscope.json", b'{"$schema":'),
+        ("x.txt", b"STILL HELD AT EXIT"),
+        ("x.memleak", b"MEMLEAK"),
+    ],
+)
+def test_the_name_of_a_file_says_what_it_gets(line: CommandLine, name: str, begin: bytes) -> None:
+    """As a session's only file, and of a report."""
+    before = os.listdir(line.folder)
+    result = line.run(*PRELOAD, "-o", name, "--", "true")
+    assert result.code == 0 and set(os.listdir(line.folder)) - {*before, "cache"} == {name}, result.err
+    written = (line.folder / name).read_bytes()
+    assert written[: len(begin)].lower() == begin.lower(), written[:40]
+    assert line.run(*PRELOAD, "-o", name, "--", "true").code == 2, "it exists"
+    if name != "x.memleak":
+        assert line.run(*PRELOAD, "-o", "r.memleak", "--", "true").code == 0
+        assert line.run("report", "r.memleak", "-o", name, "--force").code == 0
+        assert (line.folder / name).read_bytes()[: len(begin)].lower() == begin.lower()
+
+
+def test_several_formats_need_a_folder(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "-o", "x.html", "--format", "json", "--", "true")
+    assert result.code == 2 and "x.html is one file" in result.err
 
 
 def test_folder_of_results(line: CommandLine) -> None:
