@@ -222,6 +222,7 @@ def _measured(profile: Profile) -> str:
 def _next_step(profile: Profile, answer: Answer) -> str:
     if "table_full" in profile.totals.lost:
         return messages.NEXT_MORE_LIVE
-    if answer.state is AnswerState.CANNOT_TELL and not (profile.growth and profile.growth.is_judged):
+    is_short = profile.growth is None or not profile.growth.is_judged
+    if answer.state is AnswerState.CANNOT_TELL and is_short and profile.target.exit_status is None:
         return messages.NEXT_LONGER
     return messages.NEXT[answer.state]

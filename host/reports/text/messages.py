@@ -68,9 +68,9 @@ NEXT_MORE_LIVE = "again with a higher --max-live"
 NEXT_SYMBOLS = "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
 NEXT_LONGER = "measure longer: growth needs five snapshots, which take about 5 s (--interval 200ms: 1 s)"
 NEXT = {
-    AnswerState.LEAKING: "-v shows whole stacks, --reachability what is lost, -o DIR --format html a page; --live watches it",
+    AnswerState.LEAKING: "-v shows whole stacks, --reachability what is lost, -o x.html a page; --live watches it",
     AnswerState.NOT_GROWING: "-v shows what is held; a slow leak needs a longer measurement, or work that repeats",
-    AnswerState.HELD_AT_EXIT: "-v shows whole stacks, --reachability what is lost, -o DIR --format html a page",
+    AnswerState.HELD_AT_EXIT: "-v shows whole stacks, --reachability what is lost, -o x.html a page",
     AnswerState.CANNOT_TELL: "-v names all that is missing; memleak-android doctor says what works here",
 }
 NEXT_COMPARE = "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"
