@@ -71,7 +71,7 @@ def run_sanitized(*words: str | Path, timeout_s: float = 60, **environment: str)
         text=True,
         timeout=timeout_s,
     )
-    assert (done.returncode, done.stderr) == (0, ""), words
+    assert (done.returncode, done.stderr) == (0, ""), (words, done.returncode, done.stderr[-4000:])
 
 
 def ndk_build(name: str) -> ModuleType:

@@ -11,7 +11,7 @@ from memleak_android.host.analysis.growth_rate import Series
 from memleak_android.host.analysis.growth_trend import judge_growth
 from memleak_android.host.profile.growth import Growth, Trend
 from tests.host.analysis.test_growth_trend import all_stays
-from tests.support.behaviours import LEAKS, NO_LEAKS, Behaviour, queue
+from tests.support.builders.behaviours import LEAKS, NO_LEAKS, Behaviour, queue
 
 Floats = np.ndarray
 DRAWS = 100
