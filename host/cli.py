@@ -17,7 +17,6 @@ from memleak_android.host.commands.diff import diff
 from memleak_android.host.commands.doctor import doctor
 from memleak_android.host.commands.fleet import fleet
 from memleak_android.host.commands.mark import mark
-from memleak_android.host.commands.overview import OVERVIEW
 from memleak_android.host.commands.record import record
 from memleak_android.host.commands.report import report
 from memleak_android.host.commands.sdk import sdk
@@ -35,6 +34,30 @@ _BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
 _DEVICE = {"-s": 2, "--serial": 2, "-d": 1, "-e": 1}  # words of each; before the verb as with adb
 _TARGETS = {"--pid", "--package", "--all", "--kernel", "--percpu"}
 _OF_GROUP = {"-h", "--help", "--help-all", "--version"}
+
+# The help on one screen; --help-all lists every option.
+OVERVIEW = """\
+Find native memory leaks: what grows, what is still held, and which code allocated it.
+
+  memleak-android -- ./server --port 80        run a command and watch it
+  memleak-android --pid 4711                   watch a running process until Ctrl-C
+  memleak-android --package com.example.app    watch an app on a connected device
+
+What to watch    -- CMD · --pid N · -p/--package APP [--launch] [-s ID|-d|-e] · --follow · --all · --kernel
+How long         --duration 60 · --scenario CMD --repeat N
+While it runs    --live, the whole terminal · --interval 5, the largest stacks every 5 s
+The report       -T N · --sort growth|size|count|peak|churn · -v, whole stacks · --symbols DIR · --reachability
+Save it          -o DIR or -o x.html|json|pb.gz|speedscope.json|folded|sarif|junit.xml|memleak
+Fail a CI job    --fail-on-leak 1MiB · --fail-on-growth 100K/min · --baseline FILE · --suppressions FILE
+Cost less        --sample-bytes 64K · --stack-bytes 8K
+
+Then             report FILE, any format of a recording · diff OLD NEW, what is new, grown, gone
+                 doctor, what works here · demo, a program with planted leaks
+                 record · snoop · mark · devices · fleet · unwind · sdk    (memleak-android VERB --help)
+
+Exit status      the command's own, or 23 a limit is exceeded, 6 incomplete, 5 cannot measure here, 2 usage
+                 memleak-android --help-all lists every option
+"""
 
 # memleak's own short flags that mean something else here, or nothing: flag → (only with a number, what to use).
 _MEMLEAK_FLAGS = {
