@@ -6,6 +6,7 @@ from math import hypot
 
 from memleak_android.host.profile.answer import Answer, AnswerState, Place
 from memleak_android.host.profile.coverage import GOOD, Condition
+from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import Profile
@@ -28,7 +29,7 @@ def answer_of(profile: Profile) -> Answer:
     span = profile.growth
     if span is None or not span.is_judged:
         return _of_short_session(profile)
-    if why := _unseen(profile) or _kept(profile):
+    if why := _unseen(profile) or _left_out(profile) or _kept(profile):
         return Answer(AnswerState.CANNOT_TELL, why)
     return Answer(AnswerState.NOT_GROWING, growth=profile.growth_in_all)
 
@@ -123,6 +124,17 @@ def _unseen(profile: Profile) -> str:
         reason
         for finding in profile.coverage
         if finding.condition in _SEES_GROWTH and finding.answer not in GOOD
+        for reason in finding.reasons
+    ]
+    return reasons[0] if reasons else ""
+
+
+def _left_out(profile: Profile) -> str:
+    """What of the program was not measured on purpose, as Python's objects by BPF, and may grow all the same."""
+    reasons = [
+        reason
+        for finding in profile.coverage
+        if finding.condition is Condition.PROGRAMS and finding.answer is Met.TOLERATED
         for reason in finding.reasons
     ]
     return reasons[0] if reasons else ""

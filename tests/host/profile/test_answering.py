@@ -111,6 +111,13 @@ def test_unseen_memory_is_no_clean_bill(condition: Condition) -> None:
     )
 
 
+def test_what_was_left_out_may_grow() -> None:
+    lacks = findings(Condition, [Reason(Condition.PROGRAMS, Met.TOLERATED, "Python's objects")])
+    steady = growth(0, trend=Trend.STEADY)
+    assert answer_of(measured(steady, coverage=lacks)) == Answer(AnswerState.CANNOT_TELL, "Python's objects")
+    assert answer_of(measured(None, growth=None, coverage=lacks)).state is AnswerState.HELD_AT_EXIT
+
+
 def test_short_sessions() -> None:
     short = measured(None, None, growth=GrowthSpan(0, 0, 3, 5))
     line = (
