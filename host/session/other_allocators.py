@@ -66,7 +66,8 @@ def python_objects(capture: Capture, options: SessionOptions) -> list[Reason]:
         if mapping.path in looked_at or not PYTHON_MODULE.fullmatch(mapping.path):
             continue
         looked_at.add(mapping.path)
-        if _exports(pid, mapping, PYTHON_INTERFACE):
+        # One that cannot be read is taken for an interpreter: nothing is called complete because it could not be looked at.
+        if _exports(pid, mapping, PYTHON_INTERFACE) is not False:
             return [Reason(Condition.PROGRAMS, Answer.TOLERATED, text)]
     return []
 
@@ -79,13 +80,14 @@ def _code_mappings(capture: Capture) -> Iterator[tuple[int, Mapping]]:
             yield int(row["pid"]), recorded_mapping(row, path)
 
 
-def _exports(pid: int, mapping: Mapping, function: str) -> bool:
+def _exports(pid: int, mapping: Mapping, function: str) -> bool | None:
+    """None = the file cannot be read."""
     descriptor = LocalFiles(is_running=False).open(pid, mapping)
     if descriptor is None:
-        return False
+        return None
     try:
         with suppress(MemleakError):  # not an ELF file
             return exports(f"/proc/self/fd/{descriptor}", function)
-        return False
+        return None
     finally:
         os.close(descriptor)

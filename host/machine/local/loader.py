@@ -27,17 +27,31 @@ def resolve_command(name: str, environment: Mapping[str, str], directory: str = 
     """
     path = _find_command(name, environment.get("PATH", _DEFAULT_PATH), directory)
     for _ in range(_INTERPRETERS_MAX + 1):
-        try:
-            with opened(path) as file:
-                head = file.read(_SHEBANG_BYTES)
-        except OSError as error:
-            raise TargetError(f"cannot run {path}: {error.strerror}") from error
-        if head.startswith(b"\x7fELF"):
+        words = _interpreter(path)
+        if words is None:
             return os.path.realpath(path)
-        words = head[2:].split(b"\n")[0].split(None, 1) if head.startswith(b"#!") else []
-        # execvp(3): a file of unknown format is given to the shell
-        path = os.path.join(directory, os.fsdecode(words[0]) if words else "/bin/sh")
+        path = os.path.join(directory, words[0])
     raise TargetError(f"cannot run {name}: its interpreters are nested too deep", "name the program itself")
+
+
+def interpreter_of(name: str, environment: Mapping[str, str]) -> list[str]:
+    """The words that run a script that execvp(name) is given, `/usr/bin/env`, `python3`; [] for a program. Raises TargetError."""
+    return _interpreter(_find_command(name, environment.get("PATH", _DEFAULT_PATH), ".")) or []
+
+
+def _interpreter(path: str) -> list[str] | None:
+    """None = an ELF file."""
+    try:
+        with opened(path) as file:
+            head = file.read(_SHEBANG_BYTES)
+    except OSError as error:
+        raise TargetError(f"cannot run {path}: {error.strerror}") from error
+    if head.startswith(b"\x7fELF"):
+        return None
+    words = head[2:].split(b"\n")[0].split() if head.startswith(b"#!") else []
+    return list(map(os.fsdecode, words)) or [
+        "/bin/sh"
+    ]  # execvp(3): a file of unknown format is given to the shell
 
 
 def _find_command(name: str, search_path: str, directory: str) -> str:

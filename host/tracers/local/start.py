@@ -14,7 +14,7 @@ from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
-from memleak_android.host.machine.local.loader import load_order, resolve_command
+from memleak_android.host.machine.local.loader import interpreter_of, load_order, resolve_command
 from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_MODULE
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import (
@@ -83,6 +83,10 @@ def _is_python(options: SessionOptions) -> bool:
         return False
     try:
         _check_program(options.command[0])
+        words = interpreter_of(options.command[0], os.environ)
+        # A script of this name chooses an interpreter (pyenv's shims), or env(1) finds it by PATH.
+        if words and any(PYTHON_MODULE.fullmatch(word) for word in (options.command[0], *words)):
+            return True
         program, *libraries = load_order(resolve_command(options.command[0], os.environ), os.environ)
         paths = [program.path, *(one.path for one in libraries if PYTHON_MODULE.fullmatch(one.path))]
         return any(ElfFile(path).dynamic_functions({PYTHON_INTERFACE}) for path in paths)

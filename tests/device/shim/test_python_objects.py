@@ -90,6 +90,19 @@ def test_python_objects_left_out(tmp_path: Path) -> None:
     assert "Python" not in "\n".join(report["notes"])
 
 
+@pytest.mark.parametrize(
+    "script",
+    [f'#!/bin/sh\nexec {sys.executable} "$@"\n', "#!/usr/bin/env -S python3\n"],
+    ids=["chooses an interpreter", "is run by env"],
+)
+def test_scripts_that_run_python_are_traced_as_python_is(tmp_path: Path, script: str) -> None:
+    """As pyenv's shims, and entry points of packages."""
+    (tmp_path / "python3").write_text(script)
+    (tmp_path / "python3").chmod(0o755)
+    report = run("auto", tmp_path, "--", tmp_path / "python3", "-c", "0", codes=(0, 1, 2, 6)).report
+    assert report["target"]["tracer"] == "preload"
+
+
 def test_of_forked_children(tmp_path: Path) -> None:
     code = f"import os, python_extension; os.fork() or python_extension.run({ROUNDS}); os.wait"
     assert held(started(tmp_path, code, options=["--follow"])) == ALL

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import TargetError
-from memleak_android.host.machine.local.loader import load_order, resolve_command
+from memleak_android.host.machine.local.loader import interpreter_of, load_order, resolve_command
 from tests.support.gcc import gcc
 
 LD_SO = "/lib64/ld-linux-x86-64.so.2"
@@ -158,6 +158,9 @@ def test_scripts(tmp_path: Path) -> None:
     shell = os.path.realpath("/bin/sh")
     for name, text in (("a", "#! /bin/sh -e\n"), ("c", "echo\n"), ("d", f"#!{tmp_path}/a\n"), ("empty", "")):
         assert resolve_command(script(tmp_path / name, text), {}) == shell
+    by_env = script(tmp_path / "e", "#!/usr/bin/env -S python3 -u\n")
+    assert interpreter_of(by_env, {}) == ["/usr/bin/env", "-S", "python3", "-u"]
+    assert interpreter_of("cat", {}) == [] and interpreter_of(f"{tmp_path}/empty", {}) == ["/bin/sh"]
 
 
 def test_commands_that_cannot_run(tmp_path: Path) -> None:
