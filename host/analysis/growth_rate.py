@@ -121,7 +121,7 @@ def held_at(seconds: Floats, space: Floats, at: Floats) -> Floats:
     return np.asarray(space[after - 1, columns] * (1 - part) + space[after, columns] * part)
 
 
-def theil_sen(seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> Rates:
+def theil_sen(seconds: Floats, space: Floats, onset: Instants) -> Rates:
     """The rate of each column of `space` (t, n) from its own instant `onset` on; at least two instants remain."""
     before, after = np.triu_indices(len(seconds), 1)
     slopes = (space[after] - space[before]) / (seconds[after] - seconds[before])[:, None]
@@ -137,7 +137,7 @@ def theil_sen(seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> Rates
     return Rates(middle, slopes[rank - 1, columns], slopes[n - rank, columns])
 
 
-def drift(seconds: Floats, space: Floats, onset: NDArray[np.int64], rate: Floats) -> Floats:
+def drift(seconds: Floats, space: Floats, onset: Instants, rate: Floats) -> Floats:
     """(n,) bytes per second: half of the 95 % interval of each column's rate due to drift alone.
 
     Drift is deviation from the linear rate beyond random scatter. Sen's interval takes residuals as independent from instant
@@ -159,7 +159,7 @@ def drift(seconds: Floats, space: Floats, onset: NDArray[np.int64], rate: Floats
 
 
 def _variation(
-    seconds: Floats, residual: Floats, onset: NDArray[np.int64], lag: NDArray[np.int64], span: Floats
+    seconds: Floats, residual: Floats, onset: Instants, lag: Instants, span: Floats
 ) -> tuple[Floats, Floats]:
     """(n,) each: the mean square of the differences over `lag` instants, and its expectation for a random walk, over σ².
 

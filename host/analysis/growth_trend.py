@@ -144,7 +144,7 @@ def _trends(series: Series, onset: Instants, estimate: Estimate) -> tuple[list[s
 def _may_be_chance(series: Series, onset: Instants, estimate: Estimate) -> NDArray[np.bool_]:
     """The interval reaches down to little: a rise that chance makes, or one that fades.
 
-    A late onset was chosen where a walk is lowest, and what nothing of it stays of may be a queue: both must be surer.
+    A late onset was chosen where a walk is lowest, and growth of which no block stays may be a queue's: both must be surer.
     """
     seconds, space, rates = series.seconds, series.space, estimate.rates
     is_late = seconds[onset] - seconds[0] > ONSET_TIME_SHARE * (seconds[-1] - seconds[0])
@@ -202,9 +202,9 @@ def _is_flat_late(late: Floats, rise: Floats) -> NDArray[np.bool_]:
 
 
 def _is_staircase(seconds: Floats, space: Floats) -> NDArray[np.bool_]:
-    """Never falls, rises by stairs that a law makes, the last neither longer ago than usual nor much smaller.
+    """Never falls, and rises by regular stairs, the last neither longer ago than usual nor much smaller.
 
-    The law: stairs and waits of about one size, each stair larger than the one before, or many of which none is large.
+    Regular: of about one size and distance, or each larger than the one before, or many of which none is large.
     """
     steps = np.diff(space, axis=0)
     rises = steps > 0

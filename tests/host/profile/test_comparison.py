@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 
+import pytest
+
 from memleak_android.host.profile import comparison
+from memleak_android.host.profile.answer import Answer, AnswerState
 from memleak_android.host.profile.comparison import Change, compare, merged_sites
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.site_id import site_id
 from tests.support.builders.profiles import (
@@ -117,6 +121,29 @@ def test_what_makes_them_hard_to_compare_is_said() -> None:
 
 def test_text() -> None:
     assert_golden(difference("text", profile(), changed_profile()), "diff.txt")
+
+
+def judged(made: Profile, rate: float) -> Profile:
+    """A profile whose program grows by so many bytes per second, ± 100; 0 = does not grow."""
+    growth = Growth(Trend.GROWS, rate, rate - 100, rate + 100, 0, 9_000)
+    answer = Answer(AnswerState.LEAKING, growth=growth) if rate else Answer(AnswerState.NOT_GROWING)
+    return replace(made, growth=GrowthSpan(0, 9, 5, 5), answer=answer)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (of(DECODE), of(DECODE), "SAME  no difference"),
+        (of(DECODE), of(), "BETTER  holds 22.7 KiB less: stacks 1 gone"),
+        (of(DECODE), of(DECODE, REGION), "SAME  no difference"),
+        (judged(of(DECODE), 0), judged(of(), 9_000), "WORSE  grows by 527.3 ± 5.9 KiB/min more, holds 22.7 KiB less: stacks 1 gone"),
+        (judged(of(), 9_000), judged(of(DECODE), 0), "BETTER  grows by 527.3 ± 5.9 KiB/min less, holds 22.7 KiB more: stacks 1 new"),
+        (judged(of(), 9_000), judged(of(), 9_100), "SAME  no difference"),  # within the intervals
+        (of(), judged(of(), 9_000), "SAME  no difference"),  # the old one was too short to judge
+    ],
+)  # fmt: skip
+def test_the_first_line_says_what_got_worse(old: Profile, new: Profile, expected: str) -> None:
+    assert difference("text", old, new).splitlines()[0] == expected
 
 
 def test_text_shows_as_many_as_are_asked_for() -> None:
