@@ -28,6 +28,7 @@ from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.keys import KeyStacks, key_stacks
 from memleak_android.host.heap.survivors import Survivors
+from memleak_android.host.profile.answer import MemoryLimit
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
 from memleak_android.host.profile.growth import Growth, Trend
@@ -35,6 +36,7 @@ from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import (
     CallSite,
     FpAgreement,
+    MemoryUse,
     Profile,
     StopMoment,
     Target,
@@ -72,6 +74,7 @@ class View:
     max_lost: float = 0.001  # share
     warmup_ns: int | None = 0  # growth is judged from then on; None = not at all
     cooldown_ns: int = 0  # … and until so long before the end
+    limit: int = 0  # bytes of resident memory that the user names; 0 = none
     most_sites: int = 0  # 0 = all; else about as many: those that hold most, hold most blocks, grow fastest
 
 
@@ -124,7 +127,18 @@ def make_profile(
         places=judge_places(sites, holding_stacks(shown), numbers, growth, namer),
         growth_in_all=_growth_in_all(survivors.stacks, growth),
     )
-    return replace(profile, answer=answer_of(profile)) if is_end else profile
+    return (
+        replace(profile, answer=answer_of(profile), limits=_limits(capture, view, profile.memory))
+        if is_end
+        else profile
+    )
+
+
+def _limits(capture: Capture, view: View, memory: Sequence[MemoryUse]) -> tuple[MemoryLimit, ...]:
+    found = [MemoryLimit(*each) for each in capture.session.findings.limits]
+    if view.limit and memory:
+        found.append(MemoryLimit("--limit", view.limit, sum(resident for _, resident, _ in memory[0].parts)))
+    return tuple(found)
 
 
 def _growth_in_all(table: StackTable, growth: SessionGrowth) -> Growth | None:

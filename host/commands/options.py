@@ -273,6 +273,12 @@ class ViewOptions:
     )
     warmup: int = warmup_option()
     cooldown: int = cooldown_option()
+    limit: int = option(
+        "--limit SIZE",
+        SIZE,
+        "Say when a program that grows is this large, as of control groups and ulimit.",
+        default=0,
+    )
 
     def view(self, max_lost: float, *, needs_blocks: bool) -> View:
         """Returns the analysis's settings. needs_blocks: the report's format lists single blocks."""
@@ -283,6 +289,7 @@ class ViewOptions:
             max_lost=max_lost,
             warmup_ns=self.warmup,
             cooldown_ns=self.cooldown,
+            limit=self.limit,
         )
 
     def report_options(self, source_root: str = "", *, verbose: bool = False) -> ReportOptions:

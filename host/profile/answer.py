@@ -40,6 +40,15 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What ends the target where it uses so much: of a control group, the system or the user; and what is used at the end."""
+
+    name: RawText
+    limit: Count
+    used: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """growth: of all places together, with memory of which no place is known; None = not judged."""
 

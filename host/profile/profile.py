@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from memleak_android.host.profile.answer import PLACES, Answer, Place
+from memleak_android.host.profile.answer import PLACES, Answer, MemoryLimit, Place
 from memleak_android.host.profile.coverage import Coverage
 from memleak_android.host.profile.field_types import (
     ALWAYS,
@@ -357,3 +357,4 @@ class Profile:
     places: Annotated[tuple[Place, ...], Meta(description=PLACES)] = ()
     growth_in_all: Annotated[Growth, Meta(description=IN_ALL)] | None = None  # None = not judged
     answer: Answer | None = None  # None = of several recordings
+    limits: tuple[MemoryLimit, ...] = ()  # () = none is known

@@ -20,6 +20,7 @@ from memleak_android.host.errors import UsageError
 from memleak_android.host.fleet.published_copies import Share, share_nothing
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors
+from memleak_android.host.machine.local.limits import memory_limits
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.local.process import command_line
 from memleak_android.host.machine.scan.by_agent import scan_local_memory
@@ -300,6 +301,8 @@ def _answer_conditions(
 ) -> None:
     """Into the session what the result lacks, and whose it is."""
     pid = target_pid(capture)
+    if plan.target.is_local and pid:
+        capture.session |= {"limits": memory_limits(pid)}
     of_session = [*of_session, *_tell_scenario(plan, capture)]
     others = other_allocators(capture) if plan.target.is_local else []
     others += python_objects(capture, plan.options) if plan.target.is_local else []

@@ -11,6 +11,8 @@ from typing import Any, Self
 from memleak_android.host.profile.coverage import Answer, Condition, Reason
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
 
+_LIMITS_MAX = 64  # of the target's memory, that are read
+
 LABELS_MAX = 32
 
 
@@ -112,7 +114,7 @@ class SessionFindings:
     """The host's notes during and after the session.
 
     run_ends_ns: ends of the runs of --scenario; None = no scenario. marks: name and time. memory: one object for each
-    process that was examined, unchecked. balance, fp_agreement: unchecked.
+    process that was examined, unchecked. balance, fp_agreement: unchecked. limits: of the target's memory: name, limit, used.
     answered: conditions of a complete measurement that were looked at; reasons: what was found against them.
     """
 
@@ -128,6 +130,7 @@ class SessionFindings:
     highest_level: int
     peak_bound: int | None
     fp_agreement: object
+    limits: tuple[tuple[str, int, int], ...]
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> Self:
@@ -159,6 +162,7 @@ class SessionFindings:
             highest_level=_number(fields.get("highest_level")),
             peak_bound=bound if is_bound else None,
             fp_agreement=fields.get("fp_agreement"),
+            limits=tuple(_limits(_list(fields.get("limits")))),
         )
 
 
@@ -195,6 +199,13 @@ def coverage_field(answered: Mapping[Condition, Sequence[Reason]]) -> dict[str, 
         condition.value: [[one.answer.value, one.text] for one in reasons]
         for condition, reasons in answered.items()
     }
+
+
+def _limits(rows: Sequence[object]) -> Iterator[tuple[str, int, int]]:
+    for row in rows[:_LIMITS_MAX]:
+        match row:
+            case [str(name), int(limit), int(used)] if 0 <= limit < 2**63 and 0 <= used < 2**63:
+                yield name, limit, used
 
 
 def _reasons(coverage: Mapping[str, Any]) -> Iterator[Reason]:

@@ -19,6 +19,7 @@ STYLES = {
     AnswerState.CANNOT_TELL: "bold yellow",
 }
 COMMAND_MAX = 40  # characters
+LIMIT_S_MAX = 30 * 86_400  # later is no prediction
 FREED_SHARE = 0.5  # of the rise: less is not worth a word
 
 
@@ -47,6 +48,25 @@ def _rest(profile: Profile, answer: Answer) -> str:
     if answer.state is AnswerState.NOT_GROWING:
         return " holds nothing at its exit"
     return f" holds {_held(profile)}; too short to tell growth"
+
+
+def limit_text(profile: Profile, answer: Answer) -> str:
+    """`reaches 512.0 MiB (control group /app) in 3.2 h (2.7 h to 4.0 h)`: the limit that comes first; "" without one."""
+    growth = answer.growth
+    if answer.state is not AnswerState.LEAKING or growth is None or growth.low <= 0 or growth.run_s:
+        return ""
+    left, limit = min(
+        ((each.limit - each.used, each) for each in profile.limits if each.used < each.limit),
+        default=(0, None),
+        key=lambda one: one[0],
+    )
+    if limit is None or left / growth.bytes_per_s > LIMIT_S_MAX:
+        return ""
+    soon, then, late = (
+        duration_text(round(1e9 * left / rate)) for rate in (growth.high, growth.bytes_per_s, growth.low)
+    )
+    between = f" ({soon} to {late})" if soon != late else ""
+    return f"reaches {size_text(limit.limit)} ({printable(limit.name)}) in {then}{between}"
 
 
 def _held(profile: Profile) -> str:

@@ -16,7 +16,7 @@ from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedPart
 from memleak_android.host.reports.base import ReportOptions, bounded, relative_source
 from memleak_android.host.reports.text import messages
-from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text
+from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text
 from memleak_android.host.reports.text.gate import verdict_line
 from memleak_android.host.reports.text.processes import process_lines
 from memleak_android.host.reports.text.source import source_line_text
@@ -42,6 +42,8 @@ _OF_RUNTIME = "runtime"
 def lines(profile: Profile, answer: Answer, options: ReportOptions) -> Iterator[tuple[str, str]]:
     """(style, line), at most about 40."""
     yield STYLES[answer.state], answer_line(profile, answer)
+    if until := limit_text(profile, answer):
+        yield STYLES[answer.state], _cut(f"         {until}")
     shown, others = _chosen(profile, answer, options)
     if shown or profile.unowned:
         yield "", ""

@@ -21,11 +21,13 @@ def rate_text(bytes_per_s: float, error: float | None = None, run_s: float = 0.0
 
 
 def duration_text(ns: int) -> str:
-    """`1.3 s`, `25 s`, `10 min`, `3.2 h`."""
+    """`1.3 s`, `25 s`, `10 min`, `3.2 h`, `4.1 d`."""
     seconds = ns / 1e9
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
 
 
 def clock(ns: int) -> str:

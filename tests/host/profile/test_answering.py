@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from memleak_android.host.profile.answer import Answer, AnswerState, Place
+from memleak_android.host.profile.answer import Answer, AnswerState, MemoryLimit, Place
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition, Reason, findings
@@ -14,7 +14,7 @@ from memleak_android.host.profile.gate import GateRules, judge
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
-from memleak_android.host.reports.text.answer import answer_line
+from memleak_android.host.reports.text.answer import answer_line, limit_text
 from tests.support.builders.profiles import DECODE, POOL, empty_profile, profile
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
@@ -151,6 +151,31 @@ def test_the_runtime_s_own_blocks_are_not_held_at_exit() -> None:
     runtime = Place("call_init", "libc", "runtime", HELD, 1, 1)
     made = measured(None, growth=None, places=(runtime,), sites=(replace(POOL, place=0),))
     assert answer_of(made).state is AnswerState.NOT_GROWING
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ((), ""),
+        ((MemoryLimit("a", 9 * MIB, 9 * MIB),), ""),  # reached
+        (
+            (
+                MemoryLimit("ulimit -v", 99 * MIB, 9 * MIB),
+                MemoryLimit("control group /app", 40 * MIB, 10 * MIB),
+            ),
+            "reaches 40.0 MiB (control group /app) in 10 min (9 min to 11 min)",
+        ),
+        ((MemoryLimit("a", 1 << 50, 0),), ""),  # not in this month
+    ],
+)
+def test_the_limit_that_comes_first(limits: tuple[MemoryLimit, ...], expected: str) -> None:
+    made = measured(growth(3 * MIB / 60, 0.2 * MIB / 60), limits=limits)
+    assert limit_text(made, answer_of(made)) == expected
+    steady = measured(growth(0, trend=Trend.STEADY), limits=limits)
+    assert limit_text(steady, answer_of(steady)) == ""
 
 
 def test_the_first_line() -> None:
