@@ -72,6 +72,16 @@ def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
     return interpreter or library
 
 
+def called_function(frames: Sequence[Frame]) -> Frame | None:
+    """What the responsible frame called to allocate, of a library, an interpreter or a wrapper; None = the allocator."""
+    responsible, called = responsible_frame(frames), None
+    for frame, role in _roles(frames):
+        if frame is responsible:
+            return called
+        called = frame if role is not _Role.ALLOCATOR and frame.function else None
+    return None
+
+
 def own_callers(frames: Sequence[Frame]) -> list[Frame]:
     """The frames further out than the responsible one that are no library's, the innermost first, up to interpreted code."""
     responsible = responsible_frame(frames)

@@ -8,7 +8,7 @@ from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState, Place
 from memleak_android.host.profile.answering import counted_places, growing_places
 from memleak_android.host.profile.coverage import is_complete, what_is_tolerated, what_lacks
-from memleak_android.host.profile.culprit import own_callers
+from memleak_android.host.profile.culprit import called_function, own_callers
 from memleak_android.host.profile.profile import CallSite, LeakKind, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.short_names import short_name
@@ -28,6 +28,7 @@ NOTES_MAX = 3
 PROCESSES_MAX = 5
 LINES_MAX = 2  # of a note, of a reason
 NAME_MAX = 60
+CALLED_MAX = 40
 CALLERS_MAX = 6
 _FILE_MAX = 40
 _LEAK_WORDS = {
@@ -135,11 +136,13 @@ def _sums(place: Place) -> str:
 
 
 def _where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
-    """`Invoice::render  cache.cc:3  (still referenced)`."""
+    """`Invoice::render  cache.cc:3, by std::string::_M_create  (still referenced)`."""
     name = short_name(place.function) if place.function else ""
     module = module_name(place.module) if place.module else ""
     name = name or (f"nameless code of {module}" if module else "no stack")
     at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
+    if site is not None and name and (called := called_function(site.frames)):
+        at += f"{',' * bool(at)} by {_middle_cut(short_name(called.function), CALLED_MAX)}"
     about = [] if place.kind in ("user", _OF_RUNTIME) else [place.kind]
     if site is not None and site.leaks:
         about.append(_LEAK_WORDS[max(site.leaks, key=lambda leak: leak.space).kind])
@@ -173,10 +176,10 @@ def _file(file: str | None, options: ReportOptions) -> str:
     return printable(name) if len(name) <= _FILE_MAX else f"…{printable(name[1 - _FILE_MAX :])}"
 
 
-def _middle_cut(name: str) -> str:
+def _middle_cut(name: str, most: int = NAME_MAX) -> str:
     """The end names the function, the beginning its library."""
-    half = NAME_MAX // 2 - 2
-    return name if len(name) <= NAME_MAX else f"{name[:half]}…{name[-half:]}"
+    half = most // 2 - 2
+    return name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
 
 
 def _cut(line: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from memleak_android.host.profile.culprit import own_callers, responsible_frame
+from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
 from memleak_android.host.profile.profile import Frame
 from tests.support.builders.profiles import CODEC, LIBC, MALLOC, SERVER, START, frame
 
@@ -88,6 +88,19 @@ def test_a_program_that_is_only_called_like_an_interpreter_answers_for_itself() 
     assert responsible_frame((MALLOC, inlined, own, plugin, of("/srv/node", "main"))) == own
     python = of("/usr/bin/python3.11", "PyList_Append")
     assert responsible_frame((MALLOC, python, plugin)) == plugin, "its frames may lack the evaluation loop"
+
+
+def test_what_the_responsible_frame_calls_to_allocate() -> None:
+    wrapper, library = (
+        frame(CODEC, "g_malloc0"),
+        frame(SERVER, "std::vector::push_back", 0, "/usr/include/c++/12/vector:1"),
+    )
+    assert called_function((MALLOC, wrapper, OWN)) == wrapper
+    assert called_function((MALLOC, wrapper, library, OWN)) == library, "the outermost"
+    assert called_function((MALLOC, OWN, *START)) is None
+    new = frame(SERVER, "operator new(unsigned long)")
+    assert called_function((MALLOC, new, OWN)) is None
+    assert called_function((MALLOC,)) is None
 
 
 def test_callers_are_the_programs_own() -> None:
