@@ -130,8 +130,7 @@ def _judge(recording: Path, times: Path, config: pytest.Config) -> int:
     from memleak_android.host.profile.gate import GateRules, judge
     from memleak_android.host.profile.suppressions import read_suppressions
     from memleak_android.host.recording.read import read_by_span
-    from memleak_android.host.reports.base import bounded
-    from memleak_android.host.reports.text.gate import failure_lines, verdict_line
+    from memleak_android.host.reports.text.gate import failure_lines
 
     tests, spans = _read_times(times)
     try:
@@ -150,15 +149,28 @@ def _judge(recording: Path, times: Path, config: pytest.Config) -> int:
         left = left_by_tests(held, tests)
         judged, by_test = each_run(judged, left), {site: list(tests) for site, tests in left.items()}
     judged = judge(judged, rules)
-    lines = failure_lines(judged) or [f"{verdict_line(judged.gate)}" if judged.gate else ""]
-    if failure_lines(judged):
-        culprits = judged.gate.culprits if judged.gate else ()
-        names = dict.fromkeys(test for site in culprits for test in by_test.get(site, ()))
-        lines += [f"     in each run of {bounded(test)}" for test in list(names)[:_TESTS_SHOWN_MAX]]
-        lines += [f"     … and {len(names) - _TESTS_SHOWN_MAX} more tests"] * (len(names) > _TESTS_SHOWN_MAX)
-    print("\n".join(f"memleak: {line}" for line in lines), file=sys.stderr)
+    print("\n".join(f"memleak: {line}" for line in _answer_lines(judged, by_test)), file=sys.stderr)
     failed = os.waitstatus_to_exitcode(profile.target.exit_status or 0)
     return failed or (ExitCode.LEAKS if failure_lines(judged) else ExitCode.OK)
+
+
+def _answer_lines(judged: Profile, by_test: Mapping[str, Sequence[str]]) -> list[str]:
+    """The answer, what failed, and the tests that leave something in each run. by_test: tests by the id of a site."""
+    from memleak_android.host.reports.base import bounded
+    from memleak_android.host.reports.text.gate import failure_lines, verdict_line
+    from memleak_android.host.reports.text.units import size_text
+
+    gate, failure = judged.gate, failure_lines(judged)
+    if gate is None or not failure:
+        return [f"NOT GROWING  {verdict_line(gate) if gate else ''}"]
+    names = list(dict.fromkeys(test for site in gate.culprits for test in by_test.get(site, ())))
+    held = f"{size_text(gate.space)} in {gate.objects:,} block{'s' * (gate.objects != 1)}"
+    repeated = f"LEAKING  each run of {len(names):,} test{'s' * (len(names) != 1)} leaves {held}"
+    lines = [repeated if names else f"STILL HELD AT EXIT  {held}", *failure]
+    lines += [f"     in each run of {bounded(test)}" for test in names[:_TESTS_SHOWN_MAX]]
+    return lines + [f"     … and {len(names) - _TESTS_SHOWN_MAX} more tests"] * (
+        len(names) > _TESTS_SHOWN_MAX
+    )
 
 
 def _read_times(folder: Path) -> tuple[list[tuple[str, int]], list[Span]]:

@@ -59,7 +59,9 @@ def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProc
 def test_a_leaking_test_fails_the_run(folder: Path) -> None:
     done = run(folder, "--memleak", "-k", "leak", "--memleak-output", "run.memleak")
     assert done.returncode == 23, done.stderr
-    assert "memleak: FAIL: 23,207 bytes in 23 allocations counted, limit 0 bytes" in done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("memleak: ")]
+    assert said[0] == "memleak: LEAKING  each run of 1 test leaves 22.7 KiB in 23 blocks"
+    assert said[1] == "memleak: FAIL: 23,207 bytes in 23 allocations counted, limit 0 bytes"
     assert "leak+" in done.stderr and "[libnative.so]" in done.stderr
     assert "in each run of test_native.py::test_leak" in done.stderr
     assert (folder / "run.memleak").exists()
@@ -72,6 +74,7 @@ def test_a_leaking_test_fails_the_run(folder: Path) -> None:
 def test_what_pytest_says_goes_through(folder: Path) -> None:
     passed = run(folder, "--memleak", "-k", "none")
     assert (passed.returncode, "1 passed" in passed.stdout) == (0, True)
+    assert "memleak: NOT GROWING  0 bytes in 0 allocations counted, limit 0 bytes" in passed.stderr
     both = run(folder, "--memleak", "-k", "leak or fails")
     assert both.returncode == pytest.ExitCode.TESTS_FAILED and "memleak: FAIL: 23,207 bytes" in both.stderr
     assert run(folder, "--memleak", "-k", "no_such_test").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
