@@ -33,12 +33,12 @@ def kernel_part(site: dict[str, Any]) -> list[str]:
 
 
 def of_pipes(report: dict[str, Any], caller: str = "fill_pipe") -> list[dict[str, Any]]:
-    """Sites of the pages that pipes hold; not of the table for those that a write was the first to touch."""
+    """Sites of the pages that pipes hold; not of page tables nor of slabs that a write was the first to need."""
     return [
         site
         for site in of_caller(report, "mm_page_alloc", caller)
         if any("pipe_write" in name for name in kernel_part(site))
-        and "handle_mm_fault" not in kernel_part(site)
+        and not any("slab" in name or name == "handle_mm_fault" for name in kernel_part(site))
     ]
 
 

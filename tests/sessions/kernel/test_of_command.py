@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 
 from tests.sessions.kernel.conftest import need_kernel
-from tests.sessions.kernel.test_memory import PERCPU_BYTES, PIPE_BYTES, kernel_part, names, of_caller
+from tests.sessions.kernel.test_memory import (
+    PERCPU_BYTES,
+    PIPE_BYTES,
+    kernel_part,
+    names,
+    of_caller,
+    of_pipes,
+)
 from tests.support.program_server import run_program, start_program
 
 pytestmark = pytest.mark.bpf
@@ -96,11 +103,7 @@ def test_what_outlives_a_command_is_held_and_what_it_gave_back_is_not(
     report = found.report
     assert report["target"]["exit_status"] == 0 and report["target"]["tracer"] == "kernel"
     assert report["totals"]["alloc_space"] >= (OPEN + LEFT) * PIPE_BYTES
-    pipes = [
-        site
-        for site in of_caller(report, "mm_page_alloc", "leave_open")
-        if any("pipe_write" in name for name in kernel_part(site))
-    ]
+    pipes = of_pipes(report, "leave_open")
     of_daemon = [site for site in pipes if "run_daemon" in names(site)]
     assert sum(site["inuse_space"] for site in of_daemon) == LEFT * PIPE_BYTES
     assert sum(site["inuse_space"] for site in pipes) == LEFT * PIPE_BYTES
