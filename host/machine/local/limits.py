@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
+from memleak_android.host.machine.local.process import read_text
+
 _CGROUPS = "/sys/fs/cgroup"
 _NO_LIMIT = 1 << 60  # cgroup v1 writes a number near 2^63 for none (mm/page_counter.c)
-_READ_BYTES = 1 << 16
 
 Limit = tuple[str, int, int]  # its name, the limit and what is used, in bytes
 
@@ -57,6 +58,6 @@ def _number(text: str) -> int | None:
 
 
 def _text(path: str) -> str:
-    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-        return file.read(_READ_BYTES)
+    with suppress(OSError):
+        return read_text(path)
     return ""
