@@ -276,7 +276,7 @@ class ViewOptions:
     limit: int = option(
         "--limit SIZE",
         SIZE,
-        "Say when a program that grows is this large, as of control groups and ulimit.",
+        "Say when a growing program will be this large, beside the limits of control groups and ulimit.",
         default=0,
     )
 
