@@ -221,8 +221,9 @@ void ml_preload_target_watch_maps(struct ml_preload_target *target)
 
 	if (!text)
 		return;
-	if (!strstr(text, "/memfd:" ML_SEGMENT_NAME) && __atomic_load_n(&target->view.segment->is_over, __ATOMIC_SEQ_CST) ==
-								ML_SESSION_RUNS) /* exec that no hook has seen */
+	/* An exec that no hook has seen. The maps of a process that is ending break off, before the stack, which is above the segment. */
+	if (!strstr(text, "/memfd:" ML_SEGMENT_NAME) && strstr(text, "[stack]") &&
+	    __atomic_load_n(&target->view.segment->is_over, __ATOMIC_SEQ_CST) == ML_SESSION_RUNS)
 		__atomic_store_n(&target->view.segment->n_leaving, 1, __ATOMIC_SEQ_CST);
 	for (const char *at = text; (at = ml_process_maps_code(at, &line));) {
 		hash = (hash ^ line.start) * 0x9e3779b97f4a7c15ull;
