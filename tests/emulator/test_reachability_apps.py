@@ -72,7 +72,7 @@ def rooted() -> Iterator[Machine]:
 
 def looked_at(machine: Machine, tmp_path: Path, app: App, *words: str | Path) -> tuple[dict[str, Any], str]:
     path = tmp_path / "report.json"
-    done = run(machine, "--reachability", "--json", path, "--duration", "7s", *words)
+    done = run(machine, "-v", "--reachability", "--json", path, "--duration", "7s", *words)
     assert done.returncode == 0, done.stderr
     assert re.search(r"stood still for \d+\.\d ms", done.stdout), done.stdout
     check_clean(machine, app.package)

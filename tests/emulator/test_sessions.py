@@ -86,8 +86,8 @@ def wait_until_done(
 
 def process_times(machine: Machine, package: str) -> str:
     """Its process id, user and system time; "" where it does not run."""
-    stat = f"/proc/$(pidof {package})/stat"
-    return machine.root_shell(f"[ -f {stat} ] && cut -d' ' -f1,14,15 {stat}")[1].strip()
+    words = f"pid=$(pidof {package}) && [ -f /proc/$pid/stat ] && cut -d' ' -f1,14,15 /proc/$pid/stat"
+    return machine.root_shell(words)[1].strip()
 
 
 def sites_of(planted: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
