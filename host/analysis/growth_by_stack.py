@@ -76,9 +76,9 @@ def session_growth(
 
 
 class StackHistory:
-    """What stacks held at the instants that are judged, to be judged one by one or in groups.
+    """The bytes of each stack at the judged instants; judges stacks one by one or in groups.
 
-    A last stack, that of no trace, has the heap's blocks without a stack.
+    One more stack, the last, stands for the heap's blocks without a stack.
     """
 
     def __init__(self, instants: _Instants, shares: KeyShares, held: HeldBlocks) -> None:

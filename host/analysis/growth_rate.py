@@ -23,7 +23,7 @@ BATCH_STUDENT = 2.5  # 2.36 for eight batches; a little more where a batch has f
 FREED_LITTLE = 0.02  # of the rise: then all that is held counts as staying
 SETTLED_SHARE = 0.75  # of the time since the onset: what came later may still go
 EXPLAINED_MIN = 0.7  # of the rise, by what stayed
-TURNOVER_MAX = 1.3  # times the rate of what is held: more is no rise, its blocks are replaced
+TURNOVER_MAX = 1.3  # times the rate of held bytes: survivors that come faster replace blocks, and add none
 
 
 @dataclass(frozen=True, slots=True)

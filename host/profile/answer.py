@@ -41,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """What ends the target where it uses so much: of a control group, the system or the user; and what is used at the end."""
+    """A limit of the target's memory, and its use at the end of the session, in bytes."""
 
     name: RawText
     limit: Count

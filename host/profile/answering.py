@@ -130,7 +130,7 @@ def _unseen(profile: Profile) -> str:
 
 
 def _left_out(profile: Profile) -> str:
-    """What of the program was not measured on purpose, as Python's objects by BPF, and may grow all the same."""
+    """Why a part of the program was not measured on purpose (Python's objects by BPF); "" = all was. That part may grow."""
     reasons = [
         reason
         for finding in profile.coverage

@@ -73,7 +73,7 @@ def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
 
 
 def called_function(frames: Sequence[Frame]) -> Frame | None:
-    """What the responsible frame called to allocate, of a library, an interpreter or a wrapper; None = the allocator."""
+    """The function of a library, interpreter or wrapper that the responsible frame called; None = it called the allocator."""
     responsible, called = responsible_frame(frames), None
     for frame, role in _roles(frames):
         if frame is responsible:

@@ -1,4 +1,4 @@
-"""What ends a process of this machine by its memory: limits of its control groups and its own, and what is used of each."""
+"""Limits of a local process's memory: those of its control groups and its own (setrlimit), each with its current use."""
 
 import os
 import re

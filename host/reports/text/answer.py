@@ -19,7 +19,7 @@ STYLES = {
     AnswerState.CANNOT_TELL: "bold yellow",
 }
 COMMAND_MAX = 40  # characters
-LIMIT_S_MAX = 30 * 86_400  # later is no prediction
+LIMIT_S_MAX = 30 * 86_400  # 30 days; a later time is not predicted
 FREED_SHARE = 0.5  # of the rise: less is not worth a word
 
 

@@ -48,7 +48,7 @@ def judged(behaviour: Behaviour, end_s: float, draws: int = DRAWS) -> list[Growt
 
 
 def growing(found: list[Growth]) -> list[Growth]:
-    """What the answer counts as a leak."""
+    """Those that the answer counts as leaks."""
     return [one for one in found if one.trend is Trend.GROWS and one.low > 0]
 
 

@@ -149,7 +149,9 @@ def test_several_serials(program: Run, plug: Plug, tmp_path: Path) -> None:
     assert done.code == 0 and len(os.listdir(tmp_path / "farm")) == 2, done.err
     assert not devices[2].commands
     ended = program("record", *chosen, *by_fp, "-o", tmp_path / "ended", "--", "/bin/sh", "-c", "exit 3")
-    assert ended.code == 0 and "2 of 2 devices measured" in ended.err, "its status is no device's failure"
+    assert ended.code == 0 and "2 of 2 devices measured" in ended.err, (
+        "a command's exit status is not a failure of the device"
+    )
     again = program("record", *chosen, "--pid", 1, "-o", tmp_path / "farm")
     assert again.code == 2 and "exists, not overwritten" in again.error
     other = program(*chosen, "--pid", 1)

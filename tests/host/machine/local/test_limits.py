@@ -16,16 +16,12 @@ SPACE = 1 << 30
 
 
 def test_limits_of_the_process() -> None:
-    with subprocess.Popen(
-        ["cat"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (SPACE, SPACE)),  # noqa: PLW1509
-    ) as process:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(b"x")
         process.stdin.flush()
-        process.stdout.read1(1)  # it runs cat by now
+        process.stdout.read(1)  # it runs cat by now
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (SPACE, SPACE))
         found = {name: (limit, used) for name, limit, used in memory_limits(process.pid)}
         pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
         process.stdin.close()
