@@ -226,13 +226,24 @@ static void patch(struct pass *pass)
 	patch_module(pass, is_new);
 }
 
+/* A module that was loaded again at the same address may not be relocated yet: its slots hold offsets. */
+static int holds_code(const struct pass *pass, const struct ml_hook_slot *slot)
+{
+	const struct ml_own_mapping *range;
+
+	if (!ml_mappings_can_read(pass->maps, slot->address, sizeof(slot->address)))
+		return 0;
+	range = ml_mappings_find(pass->maps, __atomic_load_n((unsigned long *)slot->address, __ATOMIC_RELAXED));
+	return range && range->protection & PROT_EXEC;
+}
+
 static void restore_slot(struct pass *pass, const struct ml_hook_slot *slot)
 {
 	unsigned long ours = ml_hooks[slot->hook].entry;
 
 	if (holds(pass, slot, ml_hooks[slot->hook].real) || holds(pass, slot, slot->original))
 		return;
-	if (ml_hook_pages_store(&pass->pages, slot->address, ours, slot->original))
+	if (ml_hook_pages_store(&pass->pages, slot->address, ours, slot->original) && holds_code(pass, slot))
 		pass->n_left++;
 }
 
