@@ -8,9 +8,8 @@ nor memory. A process with limits (demangling_limits.py) demangles names with re
 import re
 from collections.abc import Sequence
 
-import pycxxfilt
-
 from memleak_android.host.symbols.demangling_process import DemanglingProcess
+from memleak_android.host.symbols.name_schemes import text_of_name
 
 MAX_MANGLED_LENGTH = 16_384
 # Of 1,118,765 names in 3,537 ELF files the one that grows most becomes 32 times as long.
@@ -45,7 +44,7 @@ def demangle_all(names: Sequence[str]) -> list[str]:
     if len(mangled) < _MANY_NAMES:
         for i in mangled:
             if _is_harmless(names[i]):
-                shown[i] = _demangled_here(names[i])
+                shown[i] = text_of_name(names[i]) or names[i]
         mangled = [i for i in mangled if not _is_harmless(names[i])]
     for i, text in zip(mangled, _process.demangle([names[i] for i in mangled], MAX_GROWTH), strict=True):
         shown[i] = text or names[i]
@@ -56,10 +55,3 @@ def _is_harmless(name: str) -> bool:
     """Whether time and memory are linear in the name's length."""
     reference = _RUST_REFERENCE if name.startswith("_R") else _ITANIUM_REFERENCE
     return len(name) <= _MAX_LENGTH_HERE and not reference.search(name)
-
-
-def _demangled_here(name: str) -> str:
-    try:
-        return pycxxfilt.demangle(name) or name
-    except ValueError:
-        return name

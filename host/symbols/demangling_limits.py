@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
-import pycxxfilt
+from memleak_android.host.symbols.name_schemes import text_of_name
 
 # For a request beside what the interpreter occupies: 1024 names of compilers take 3 ms and 1 MB.
 CPU_S = 0.2
@@ -48,10 +48,7 @@ def _exactly(stream: IO[bytes], n_bytes: int) -> bytes:
 
 
 def _demangled(name: str, growth: int) -> str:
-    try:
-        text = pycxxfilt.demangle(name) or ""
-    except ValueError:
-        return ""
+    text = text_of_name(name)
     return text if len(text) <= growth * len(name) else ""
 
 

@@ -56,6 +56,31 @@ def test_cxx_rust_and_plain_names() -> None:
     assert demangle("_RINvCs1_1a1fTllEBa_E") == "a::f::<(i32, i32), (i32, i32)>"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (  # GCC's mangling of C++20, which LLVM's demangler refuses
+            "_ZSt11make_sharedI3FooJiEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES4_E4typeEEDpOT0_.cold",
+            "std::shared_ptr<std::enable_if<!std::is_array<Foo>::value, Foo>::type> std::make_shared<Foo, int>(int&&) (.cold)",
+        ),
+        (
+            "_ZN4core3ptr85drop_in_place$LT$std..rt..lang_start$LT$$LP$$RP$$GT$..$u7b$$u7b$closure$u7d$$u7d$$GT$17h0123456789abcdefE",
+            "core::ptr::drop_in_place<std::rt::lang_start<()>::{{closure}}>",
+        ),
+        (
+            "_ZN70_$LT$alloc..vec..Vec$LT$T$C$A$GT$$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE.llvm.123",
+            "<alloc::vec::Vec<T,A> as core::ops::drop::Drop>::drop",
+        ),
+        ("_ZN3foo3bar17h0123456789abcdefE.cold", "foo::bar (.cold)"),
+        ("_ZN3foo6$u0$xy17h0123456789abcdefE", "foo::$u0$xy"),  # no character that can be shown
+        ("_ZN3foo9bar17h0123456789abcdefE", "_ZN3foo9bar17h0123456789abcdefE"),  # lengths that do not fit
+    ],
+)
+def test_names_that_llvm_alone_does_not_show(name: str, text: str) -> None:
+    assert demangle(name) == text
+    assert demangle_all([name] * demangling._MANY_NAMES) == [text] * demangling._MANY_NAMES
+
+
 def test_broken_names_come_back() -> None:
     for name in (
         "_Z",
