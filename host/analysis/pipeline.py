@@ -32,6 +32,7 @@ from memleak_android.host.profile.answer import MemoryLimit
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
 from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
 from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import (
     CallSite,
@@ -75,6 +76,7 @@ class View:
     warmup_ns: int | None = 0  # growth is judged from then on; None = not at all
     cooldown_ns: int = 0  # … and until so long before the end
     limit: int = 0  # bytes of resident memory that the user names; 0 = none
+    ownership: Ownership = NO_PATTERNS
     most_sites: int = 0  # 0 = all; else about as many: those that hold most, hold most blocks, grow fastest
 
 
@@ -89,7 +91,9 @@ def make_profile(
     """missing: sentences about what the reader of the capture knows to be missing; each makes the result incomplete."""
     progress("summing up", 0.0)
     keys, sums, growth = _sums_and_growth(capture, survivors, view)  # its columns over the blocks are freed
-    namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, capture.session.tracing.pair_functions)
+    namer = SiteNamer(
+        survivors.stacks, survivors.files, symbolizer, capture.session.tracing.pair_functions, view.ownership
+    )
     shown = sums.shown
     if not capture.session.tracing.lists_regions:
         shown = without_stacks(shown, _steady_regions(survivors.stacks, growth))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from memleak_android.host.analysis.block_sums import BlockSums, StackSums, rounded
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.profile.growth import Growth
+from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
 from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import CallSite, Frame, ModuleSummary, ProcessShare
 from memleak_android.host.profile.runtime_sites import site_kind
@@ -46,11 +47,13 @@ class SiteNamer:
         files: Sequence[ModuleFile],
         symbolizer: Symbolizer,
         pairs: Sequence[tuple[str, str]] = (),
+        ownership: Ownership = NO_PATTERNS,
     ) -> None:
         self.table = table
         self._files = files
         self._symbolizer = symbolizer
         self._pairs = pairs
+        self._ownership = ownership
         self._used: set[int] = set()  # numbers of modules
         self._frames: list[tuple[Frame, ...]] = []  # by number of the distinct frame in the table
         self._identities: list[bytes] = []  # likewise: what a site's id is made of
@@ -126,13 +129,14 @@ class SiteNamer:
         number, address, vaddr = int(row["module"]), int(row["address"]), int(row["vaddr"])
         is_return = int(row["is_return"])
         file = self._files[number] if number < len(self._files) else None
+        path = file.path if file else ""
         method = Method(row["method"]).name.lower() if int(row["method"]) in set(Method) else "unknown"
         if int(row["method"]) == Method.FOLDED:
             return (Frame(0, "", "", 0, FOLDED, 0, False, method),)
         return tuple(
             Frame(
                 address,
-                file.path if file else "",
+                path,
                 file.build_id if file else "",
                 vaddr if file else 0,
                 name.function,
@@ -142,6 +146,7 @@ class SiteNamer:
                 method,
                 name.file,
                 name.line,
+                self._ownership.owner(path, name.file),
             )
             for name in names.get((number, vaddr - is_return), NAMELESS)
         )

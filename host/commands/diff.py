@@ -18,6 +18,7 @@ from memleak_android.host.commands.results import Destination
 from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.comparison import compare
+from memleak_android.host.profile.ownership import read_ownership
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import COMPARISON_FORMATS, format_of
@@ -43,6 +44,7 @@ def diff(context: click.Context, /, old: Path, new: Path, output: DiffOptions, c
     refuse_command(context)
     name = output.format or format_of(output.path, COMPARISON_FORMATS) or "text"
     destination = Destination(output.path, name, COMPARISON_FORMATS[name], common.force)
-    profiles = [read_profile(file, View(), output.symbols) for file in (old, new)]
+    view = View(ownership=read_ownership((), ()))
+    profiles = [read_profile(file, view, output.symbols) for file in (old, new)]
     destination.write(compare(*profiles), ReportOptions(output.top))
     return 0

@@ -21,6 +21,7 @@ from memleak_android.host.commands.values import (
     SIZE,
 )
 from memleak_android.host.profile.gate import GrowthLimit, LeakLimit
+from memleak_android.host.profile.ownership import read_ownership
 from memleak_android.host.profile.sort_orders import WEIGHTS, Sort
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.tracers.local.start import TracerName
@@ -280,8 +281,21 @@ class ViewOptions:
         default=0,
     )
 
+    mine: tuple[str, ...] = option(
+        "--mine PATTERN",
+        None,
+        "Your code: a source file, a module, or a folder of some. Its innermost function is named as the place.",
+        multiple=True,
+    )
+    not_mine: tuple[str, ...] = option(
+        "--not-mine PATTERN",
+        None,
+        'Others\' code: its callers are named. Both may stand in memleak.toml: mine = ["src"].',
+        multiple=True,
+    )
+
     def view(self, max_lost: float, *, needs_blocks: bool) -> View:
-        """Returns the analysis's settings. needs_blocks: the report's format lists single blocks."""
+        """Returns the analysis's settings. needs_blocks: the report's format lists single blocks. Raises UsageError."""
         return View(
             min_size=self.min_size,
             max_size=self.max_size,
@@ -290,6 +304,7 @@ class ViewOptions:
             warmup_ns=self.warmup,
             cooldown_ns=self.cooldown,
             limit=self.limit,
+            ownership=read_ownership(self.mine, self.not_mine),
         )
 
     def report_options(self, source_root: str = "", *, verbose: bool = False) -> ReportOptions:

@@ -28,6 +28,7 @@ from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import Invocation
 from memleak_android.host.fleet.published_copies import open_share
 from memleak_android.host.profile.gate import judge
+from memleak_android.host.profile.ownership import read_ownership
 from memleak_android.host.session.measure import Measurement, RecordingPlan, measure
 from memleak_android.host.session.session import Schedule
 
@@ -90,7 +91,7 @@ def record(
             app=app_request(target),
             target=chosen_machine(command, target),
             tracer=tracing.tracer,
-            view=View(max_lost=result.max_lost),
+            view=View(max_lost=result.max_lost, ownership=read_ownership((), ())),
             schedule=Schedule(tracing.duration),
             symbol_dirs=result.symbols,
             recording=RecordingPlan(

@@ -70,7 +70,13 @@ def report(
 
 def _refuse_late_options(path: Path, view: ViewOptions, result: ResultOptions, pid: int | None) -> None:
     """Options that need the blocks of a recording, which a report.json does not hold."""
-    late = {"--pid": pid, "--symbols": result.symbols, "-z": view.min_size, "-Z": view.max_size < 2**64 - 1}
+    late: dict[str, object] = {
+        "--pid": pid,
+        "--symbols": result.symbols,
+        "-z": view.min_size,
+        "-Z": view.max_size < 2**64 - 1,
+    }
+    late |= {"--mine": view.mine, "--not-mine": view.not_mine}
     name = next((name for name, value in late.items() if value), None)
     if name:
         raise click.UsageError(f"{name}: {path} is a report, not a recording; use the recording for that")

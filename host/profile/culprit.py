@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from functools import lru_cache
 
+from memleak_android.host.profile.ownership import Owner
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.runtime_sites import (
     ALLOCATOR,
@@ -56,20 +57,22 @@ _EVALUATES = re.compile(
 def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame that is not in an allocator, a wrapper of one, the runtime, a library's source or an interpreter.
 
-    Else the innermost that is in an interpreter, then the innermost that is not in an allocator; None if there is none. What
-    interpreted code allocates is the interpreter's, whoever called it.
+    Before it comes the innermost that the user calls theirs. Else the innermost that is in an interpreter, then the innermost
+    that is not in an allocator; None if there is none. What interpreted code allocates is the interpreter's, whoever called it.
     """
-    library = interpreter = None
+    own = library = interpreter = None
     for frame, role in _roles(frames):
-        if role is _Role.OWN:
+        if role is _Role.NAMED_OWN:
             return frame
-        if role is _Role.LIBRARY:
+        if role is _Role.OWN:
+            own = own or frame
+        elif role is _Role.LIBRARY:
             library = library or frame
         elif role is not _Role.ALLOCATOR:
             interpreter = interpreter or frame
         if role is _Role.EVALUATES:
             break
-    return interpreter or library
+    return own or interpreter or library
 
 
 def called_function(frames: Sequence[Frame]) -> Frame | None:
@@ -87,7 +90,7 @@ def own_callers(frames: Sequence[Frame]) -> list[Frame]:
     responsible = responsible_frame(frames)
     found, is_further = list[Frame](), False
     for frame, role in _roles(frames):
-        if is_further and role in (_Role.OWN, _Role.INTERPRETER):
+        if is_further and role in (_Role.NAMED_OWN, _Role.OWN, _Role.INTERPRETER):
             found.append(frame)
         if role is _Role.EVALUATES:
             break
@@ -101,12 +104,13 @@ class _Role(Enum):
     INTERPRETER = auto()
     EVALUATES = auto()  # interpreted code
     OWN = auto()
+    NAMED_OWN = auto()  # by --mine
 
 
 def _roles(frames: Sequence[Frame]) -> list[tuple[Frame, _Role]]:
     """Without the traced function itself, as sites.py puts it first."""
     found = [
-        (frame, _role(frame.module, frame.function[:NAME_MAX], frame.file or ""))
+        (frame, _role(frame.module, frame.function[:NAME_MAX], frame.file or "", frame.owner))
         for frame in frames
         if frame.module or frame.address
     ]
@@ -123,10 +127,12 @@ def _roles(frames: Sequence[Frame]) -> list[tuple[Frame, _Role]]:
 
 
 @lru_cache(maxsize=65_536)
-def _role(module: str, function: str, file: str) -> _Role:
+def _role(module: str, function: str, file: str, owner: Owner | None) -> _Role:
     name = module_name(module)
     if SHIM_MODULE.fullmatch(name) or ALLOCATOR.fullmatch(function):
         return _Role.ALLOCATOR
+    if owner is not None:
+        return _Role.NAMED_OWN if owner is Owner.MINE else _Role.LIBRARY
     is_python = PYTHON_MODULE.fullmatch(module)
     if (is_python or _INTERPRETER.fullmatch(module)) and _EVALUATES.fullmatch(function):
         return _Role.EVALUATES

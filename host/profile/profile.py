@@ -24,6 +24,7 @@ from memleak_android.host.profile.field_types import (
 )
 from memleak_android.host.profile.gate_result import Gate
 from memleak_android.host.profile.growth import Growth, GrowthSpan
+from memleak_android.host.profile.ownership import Owner
 from memleak_android.host.profile.unowned import UnownedGrowth
 
 
@@ -52,6 +53,9 @@ class SymbolClass(StrEnum):
     NONE = "none"
 
 
+OWNER = "as --mine or --not-mine say"
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A function; offset from its start, 0 for inlined ones. module "" = no mapping, function "" = no name."""
@@ -66,6 +70,7 @@ class Frame:
     method: Annotated[str, Meta(description="evidence by which the frame was found")]  # eh_frame, fp, …
     file: RawText | None = None
     line: Count | None = None
+    owner: Annotated[Owner, Meta(description=OWNER)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,7 +293,14 @@ def command_of(pid: int | None) -> str:
 
 def _interval_view(plan: Measurement) -> View:
     view = plan.view
-    return View(plan.options.older_ns, view.min_size, view.max_size, view.show_allocs, warmup_ns=None)
+    return View(
+        plan.options.older_ns,
+        view.min_size,
+        view.max_size,
+        view.show_allocs,
+        warmup_ns=None,
+        ownership=view.ownership,
+    )
 
 
 def _answer_conditions(

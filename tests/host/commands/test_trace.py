@@ -208,6 +208,21 @@ def test_trace_prints_every_call(line: CommandLine) -> None:
     assert " 77/78 malloc(24) = 0x1000\n" in result.out
 
 
+def test_owners_come_from_options_and_the_project_file(line: CommandLine) -> None:
+    assert line.run(*PRELOAD, "-o", "r.memleak", "--", "true").code == 0
+    (line.folder / "memleak.toml").write_text('not-mine = ["nonexistent"]')
+    report = ("report", "r.memleak", "--format", "json")
+    for words, owner in (((), "others"), (("--mine", "/nonexistent/program"), "mine")):
+        sites = json.loads(line.run(*report, *words).out)["sites"]
+        assert [[frame.get("owner") for frame in site["frames"]] for site in sites] == [[None, owner]] * 3
+    assert line.run(*report, "-o", "r.json").code == 0
+    assert "--mine: r.json is a report, not a recording" in line.run("report", "r.json", "--mine", "x").err
+    (line.folder / "memleak.toml").write_text("mine = 1")
+    refused = line.run(*PRELOAD, "--", "touch", "ran")
+    assert refused.code == 2 and "memleak.toml cannot be used" in refused.err
+    assert not (line.folder / "ran").exists()
+
+
 def test_duration_ends_the_session(line: CommandLine) -> None:
     result = line.run(
         *PRELOAD, "--duration", "300ms", "--json", "-", "--", "sh", "-c", "exec sleep 20 >/dev/null 2>&1"
