@@ -15,22 +15,35 @@
 
 #define SETTLE_NS 10000000
 #define TRIES 200
+#define YIELDS 3
 
 static struct ml_hook_books books;
 static struct ml_lock lock; /* guards `books`; never waited for where the loader's lock may be held */
 static int is_pass_due; /* another pass is due: a thread found the lock taken */
+static int waiter; /* process, of a thread that waits for the lock: a child of fork() has none; 0 = none */
 static int is_patching;  /* new modules are to be patched */
 static unsigned int families; /* bits: whose names are patched */
 static const struct ml_view *listener;
 
 static int lock_or_time_out(void)
 {
-	for (int i = 0; i < TRIES; i++) {
-		if (ml_lock_try(&lock))
-			return 1;
-		ml_pause_ns(SETTLE_NS);
+	int is_ours = 0;
+
+	__atomic_store_n(&waiter, (int)ML_SYSCALL0(getpid), __ATOMIC_RELAXED);
+	for (int i = 0; i < TRIES && !is_ours; i++) {
+		is_ours = ml_lock_try(&lock);
+		if (!is_ours)
+			ml_pause_ns(SETTLE_NS);
 	}
-	return 0;
+	__atomic_store_n(&waiter, 0, __ATOMIC_RELAXED);
+	return is_ours;
+}
+
+/* Threads that load modules all the time would keep the lock from the one that attaches or detaches. Called without the lock. */
+static void let_waiter_go_first(void)
+{
+	for (int i = 0; i < YIELDS && __atomic_load_n(&waiter, __ATOMIC_RELAXED) == (int)ML_SYSCALL0(getpid); i++)
+		ml_pause_ns(SETTLE_NS);
 }
 
 /* ---- reports ------------------------------------------------------------------------------------------ */
@@ -336,6 +349,7 @@ void ml_plt_hook_follow(ml_u64 since_ns)
 	struct pass pass;
 
 	__atomic_store_n(&is_pass_due, 1, __ATOMIC_SEQ_CST);
+	let_waiter_go_first();
 	while (__atomic_load_n(&is_pass_due, __ATOMIC_SEQ_CST) && ml_lock_try(&lock)) {
 		__atomic_store_n(&is_pass_due, 0, __ATOMIC_SEQ_CST);
 		if (is_patching)
