@@ -121,8 +121,10 @@ class StackHistory:
         variance -= 2 * self._old_variance(of_block, times_ns[0], n)
         stderr = np.sqrt(np.maximum(variance, 0))
         stayed = self._stayed(of_block, times_ns, n)
-        # Of what was freed at exit no block tells its age: as if the first to come were the last to go.
-        stayed = np.where(stayed[-1] > 0, stayed, np.minimum.accumulate(space[::-1], axis=0)[::-1])
+        # A block's time can be a tick early (CLOCK_MONOTONIC_COARSE), and of what was freed at exit none tells its own: as if
+        # the first to come were the last to go.
+        most = np.minimum.accumulate(space[::-1], axis=0)[::-1]
+        stayed = np.where(stayed[-1] > 0, np.minimum(stayed, most), most)
         series = Series(self._instants.seconds, space, stderr, stayed)
         return [replace(each, run_s=self._instants.run_s) for each in judge_growth(series)]
 

@@ -31,8 +31,8 @@ LEAK, CACHE = 7, 9
 LEAK_VADDR, CACHE_VADDR = 0x1000, 0x2000
 
 
-def row(number: int, key: int, size: int, at_s: int, sample_bytes: int = 0) -> dict[str, int]:
-    timestamp_ns = SECOND + at_s * SECOND
+def row(number: int, key: int, size: int, at_s: float, sample_bytes: int = 0) -> dict[str, int]:
+    timestamp_ns = SECOND + round(at_s * SECOND)
     names = ("sequence", "key", "size", "timestamp_ns", "sample_bytes")
     return dict(zip(names, (number, key, size, timestamp_ns, sample_bytes), strict=True))
 
@@ -122,10 +122,14 @@ def by_runs(path: Path, ends_s: list[int], *snapshots: list[Block], ends: object
     return recording(path, [encode_text(BlockKind.SESSION, json.dumps(session))], *snapshots)
 
 
-def test_growth_by_runs_does_not_mind_how_long_they_take(tmp_path: Path) -> None:
-    """A block each second: by time it grows by as much in seven seconds as in all the others."""
+@pytest.mark.parametrize("early_s", [0, 0.6])
+def test_growth_by_runs_does_not_mind_how_long_they_take(tmp_path: Path, early_s: float) -> None:
+    """A block each second: by time it grows by as much in seven seconds as in all the others.
+
+    early_s: of a coarse clock, by which a block is older than the snapshot before it.
+    """
     ends = [2, 3, 4, 11, 12]
-    rows = [row(100 + i, LEAK, 1009, at) for i, at in enumerate(ends)]
+    rows = [row(100 + i, LEAK, 1009, at - early_s) for i, at in enumerate(ends)]
     blocks = [taken(end, *rows[: n + 1]) for n, end in enumerate([*ends, 13])]  # the last: the session's own
     profile = profile_of(by_runs(tmp_path / "a", ends, *blocks))
     ((growth, span),) = ((site.growth, profile.growth) for site in profile.sites)
