@@ -12,23 +12,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.program_server import run_program, start_program
-from tests.support.workloads import Run, both_tracers, built, functions, need, run
+from tests.support.workloads import Run, both_tracers, built, functions, need, run, serving
 
 REQUESTS = 7  # of each run
 
 
 def serve(tmp_path: Path, scenario: str, repeat: int, codes: tuple[int, ...] = (0,)) -> Run:
     """The server's run under `scenario`, in which the FIFOs are ./in and ./out."""
-    for name in ("in", "out"):
-        os.mkfifo(tmp_path / name)
     options = ["--scenario", scenario, "--repeat", str(repeat)]
-    target = ("--", built("serves_requests"), "in", "out")
-    try:
+    with serving(tmp_path) as fifos:
+        target = ("--", built("serves_requests"), *fifos)
         return run("preload", tmp_path, *target, options=options, codes=codes, timeout_s=60)
-    finally:
-        requests = os.open(tmp_path / "in", os.O_RDWR | os.O_NONBLOCK)
-        os.write(requests, b"q")
-        os.close(requests)
 
 
 @pytest.mark.proof

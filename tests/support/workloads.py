@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,23 @@ class Run:
 
 def functions(site: Mapping[str, Any]) -> list[str]:
     return [frame["function"] for frame in site["frames"]]
+
+
+ONE_REQUEST = "printf r >in; head -c 1 out >/dev/null"  # a shell command in the folder of serving()
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[tuple[str, str]]:
+    """FIFOs for a program that answers each byte of the first by one into the second, and ends at `q`, which is sent in the end."""
+    fifos = "in", "out"
+    for name in fifos:
+        os.mkfifo(folder / name)
+    try:
+        yield fifos
+    finally:
+        requests = os.open(folder / "in", os.O_RDWR | os.O_NONBLOCK)
+        os.write(requests, b"q")
+        os.close(requests)
 
 
 def run(

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An allocator above mmap(): every 5 ms it maps 64 KiB and writes to it, and maps and unmaps as much, until its input ends. argv[1]:
- * "syscall": without libc's mmap(). Writes a line before it begins.
+ * An allocator above mmap(). For each byte that comes through the FIFO argv[2] it maps 64 KiB and writes to it, maps and unmaps as
+ * much, and answers by a byte into argv[3]; `q` ends it. argv[1]: "syscall": without libc's mmap().
  */
 #define _GNU_SOURCE
-#include <poll.h>
-#include <stdio.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,15 +34,17 @@ __attribute__((noipa)) static void borrow_arena(void)
 
 int main(int argc, char **argv)
 {
-	int is_direct = argc > 1 && !strcmp(argv[1], "syscall");
-	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
+	if (argc != 4)
+		return 2;
+	int is_direct = !strcmp(argv[1], "syscall"), requests = open(argv[2], O_RDWR), answers = open(argv[3], O_RDWR);
+	char request;
 
 	kept = malloc(1009);
-	puts("ready");
-	fflush(stdout);
-	while (!poll(&input, 1, 5)) {
+	while (read(requests, &request, 1) == 1 && request != 'q') {
 		(is_direct ? arena_of_kernel : new_arena)();
 		borrow_arena();
+		if (write(answers, &request, 1) != 1)
+			return 1;
 	}
 	return 0;
 }
