@@ -43,6 +43,7 @@ class AgentSession:
     silence_s: a running agent writes four STATUS blocks a second; after this long without output it counts as dead.
     loading_s: the same while it loads its programs, which takes a slow device a minute.
     clean_up: called after the agent has ended, to remove files from the target.
+    joins: its target joins the session while that runs, and time counts from then on.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class AgentSession:
         silence_s: float = 60,
         loading_s: float = 240,
         clean_up: Callable[[], None] = lambda: None,
+        joins: bool = False,
     ) -> None:
         self.name = name
-        self.has_begun = True
+        self.has_begun = not joins
+        self._joins = joins
         self.target: dict[str, Any] = {}  # fields of SESSION that only the device has; more may come later
         self.about: dict[str, Any] = {}  # facts about this tracer for the recording
         self.stops = np.empty(0, STOP)  # of the target's threads, before the session
@@ -104,6 +107,7 @@ class AgentSession:
                         is_first = False
                     if block.kind == BlockKind.STATUS:
                         self._reader.patience_s = self._silence_s
+                    self.has_begun |= self._joins and block.kind == BlockKind.PROCESS
                     yield block
                     if block.kind == BlockKind.END:
                         return

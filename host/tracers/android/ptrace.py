@@ -134,7 +134,7 @@ def start(
         channel = (
             target.open_agent(argv, run_as=user) if user else target.open_agent(argv, as_root=target.has_root)
         )
-        session = AgentSession(hook, channel, lines, clean_up=deployed.close)
+        session = AgentSession(hook, channel, lines, clean_up=deployed.close, joins=True)
         session.notes = notes
         session.answer_functions(pairs, unplaced)
         session.stops = stops

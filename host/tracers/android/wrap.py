@@ -34,9 +34,8 @@ class LaunchingSession(AgentSession):
         clean_up: Callable[[], None],
         joined_s: float = JOINED_S,
     ) -> None:
-        super().__init__("preload", channel, lines, clean_up=clean_up)
+        super().__init__("preload", channel, lines, clean_up=clean_up, joins=True)
         self.answer_functions(None)
-        self.has_begun = False  # until its target has joined
         self._start_target = start
         self._absent = absent
         self._joined_s = joined_s
@@ -44,7 +43,6 @@ class LaunchingSession(AgentSession):
     def blocks(self) -> Iterator[Block]:
         deadline = 0.0
         for block in super().blocks():
-            self.has_begun |= block.kind == BlockKind.PROCESS
             yield block
             if block.kind != BlockKind.STATUS or self.has_begun:
                 continue

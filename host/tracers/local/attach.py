@@ -41,7 +41,7 @@ def start(options: SessionOptions, hook: HookName) -> AgentSession:
     files = probed_files(process.pid, process.loaded_objects())
     pairs = options.pairs.plan(files, by="slots") if options.pairs else None
     lines = [*attach_lines(options.lines(), hook), *options.pair_lines(pairs)]
-    session = AgentSession(hook, LocalChannel([str(agent), "preload"]), lines)
+    session = AgentSession(hook, LocalChannel([str(agent), "preload"]), lines, joins=True)
     session.answer_functions(pairs)
     return session
 
@@ -59,7 +59,7 @@ def _start_inline(options: SessionOptions, process: LocalProcess, hooked: LocalH
     )
     lines = [*attach_lines(options.lines(), "inline"), *plan.lines, *options.pair_lines(plan.pairs)]
     channel = LocalChannel([str(hooked.agent), "preload"])
-    session = AgentSession("inline", channel, lines)
+    session = AgentSession("inline", channel, lines, joins=True)
     session.notes = plan.notes
     session.about = {"allocator": plan.allocator} if plan.allocator else {}
     session.stops = plan.stops
