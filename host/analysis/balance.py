@@ -30,10 +30,15 @@ _OF_OTHERS = frozenset(("files", "java_heap", "graphics", "tracer"))
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Resident bytes at one instant. unowned: of mappings without a block, beyond the regions. kept: the allocator's, beyond blocks."""
+    """Resident bytes at one instant.
+
+    unowned: of mappings without a block, beyond the regions. kept: the allocator's, beyond blocks. mapped: of mappings without a
+    block, the regions in them included.
+    """
 
     unowned: int
     kept: int
+    mapped: int
     largest: tuple[MappingSum, ...]
 
 
@@ -66,7 +71,7 @@ def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
     """live: LIVE_ROW of one process, blocks and regions. Handles of --pairs are no memory."""
     heap = live[attribution.is_heap(live)]
     blocks, regions = _Ranges.of(heap), _Ranges.of(live[attribution.is_region(live)])
-    unowned, kept = Counter[str](), 0
+    unowned, kept, mapped = Counter[str](), 0, 0
     number = Counter[str]()
     for one in mappings:
         if one.part in _OF_OTHERS:
@@ -75,25 +80,33 @@ def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
         counted = blocks.within(one.start, one.end)
         if counted or one.part == "allocator":
             kept += own - counted
-        elif own > 0:
+            continue
+        mapped += one.rss
+        if own > 0:
             unowned[one.name] += own
             number[one.name] += 1
     largest = tuple(
         MappingSum(name[:256], size, number[name]) for name, size in unowned.most_common(_MAPPINGS_MAX)
     )
-    return Balance(sum(unowned.values()), kept, largest)
+    return Balance(sum(unowned.values()), kept, mapped, largest)
 
 
 def add_row(recorded: dict[str, Any] | None, timestamp_ns: int, balance: Balance) -> dict[str, Any]:
     """SESSION's "balance" with one row more, which is thinned if it becomes too long."""
-    rows = [*(recorded["rows"] if recorded else ()), [timestamp_ns, balance.unowned, balance.kept]]
+    rows = [
+        *(recorded["rows"] if recorded else ()),
+        [timestamp_ns, balance.unowned, balance.kept, balance.mapped],
+    ]
     if len(rows) > ROWS_MAX:
         rows = rows[::2]
     return {"rows": rows, "largest": [astuple(each) for each in balance.largest]}
 
 
 def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) -> tuple[UnownedGrowth, ...]:
-    """The parts that grow. recorded: SESSION's "balance", unchecked. begin_ns: of the session; from_ns, to_ns: what is judged."""
+    """The parts that grow; of regions where nothing without an owner does.
+
+    recorded: SESSION's "balance", unchecked. begin_ns: of the session; from_ns, to_ns: what is judged.
+    """
     if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
         return ()
     rows = [row for row in recorded["rows"][: 2 * ROWS_MAX] if _is_row(row) and from_ns <= row[0] <= to_ns]
@@ -107,7 +120,7 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     known = listed[:_MAPPINGS_MAX] if isinstance(listed, list) else ()
     sums = [MappingSum(*each) for each in known if _is_mapping(each)]
     largest = tuple(each for each in sums if each.space * _SMALL >= sums[0].space)
-    return tuple(
+    growing = [
         UnownedGrowth(
             part,
             each.bytes_per_s,
@@ -119,13 +132,15 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
         )
         for part, each in zip(UnownedPart, found, strict=True)
         if each.trend is Trend.GROWS and each.rise >= RISE_MIN
-    )
+    ]
+    is_unowned = any(each.part is UnownedPart.MAPPINGS for each in growing)
+    return tuple(each for each in growing if not (is_unowned and each.part is UnownedPart.REGIONS))
 
 
 def _is_row(row: object) -> bool:
-    if not isinstance(row, (list, tuple)) or len(row) != 3:
+    if not isinstance(row, (list, tuple)) or len(row) != 4:
         return False
-    return is_size(row[0]) and is_size(row[1]) and type(row[2]) is int and abs(row[2]) < 1 << 62
+    return all(map(is_size, (row[0], row[1], row[3]))) and type(row[2]) is int and abs(row[2]) < 1 << 62
 
 
 def _is_mapping(each: object) -> bool:

@@ -179,11 +179,12 @@ def _of_record(capture: Capture, totals: Totals) -> Iterator[Reason]:
 _UNOWNED = {
     UnownedPart.MAPPINGS: "the process grows by memory that belongs to no block and no region that was seen",
     UnownedPart.ALLOCATOR: "the allocator's memory grows by more than the blocks that were counted",
+    UnownedPart.REGIONS: "the memory written to in regions of mmap grows, in too few of them to be judged",
 }
 
 
 def _of_balance(growth: UnownedGrowth) -> Reason:
-    """An allocator may keep what it was given back; memory that no call made is missing."""
+    """An allocator may keep what it was given back, a region be written to late; memory that no call made is missing."""
     answer = Answer.NO if growth.part is UnownedPart.MAPPINGS else Answer.TOLERATED
     return Reason(Condition.BALANCE, answer, _UNOWNED[growth.part])
 

@@ -46,7 +46,7 @@ from memleak_android.host.profile.profile import (
     Unwinding,
     Verdict,
 )
-from memleak_android.host.profile.unowned import UnownedGrowth
+from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import (
@@ -107,6 +107,8 @@ def make_profile(
     now_ns = survivors.snapshot.timestamp_ns or capture.last_timestamp_ns
     begin_ns, is_end = _begin_ns(capture), view.warmup_ns is not None
     unowned = _unowned(capture, view, begin_ns, now_ns)
+    if _some_region_grows(survivors.stacks, growth):
+        unowned = tuple(each for each in unowned if each.part is not UnownedPart.REGIONS)
     coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, unowned)
     profile = Profile(
         target=_target(capture),
@@ -175,12 +177,22 @@ def _sums_and_growth(
     return keys, sums, session_growth(capture, held, keys, now_ns, view.warmup_ns, view.cooldown_ns)
 
 
+def _some_region_grows(table: StackTable, growth: SessionGrowth) -> bool:
+    is_of_regions = _is_of_regions(table)
+    return any(each.trend is Trend.GROWS and is_of_regions[stack] for stack, each in growth.by_stack.items())
+
+
+def _is_of_regions(table: StackTable) -> NDArray[np.bool_]:
+    """By stack: a call of the mmap family."""
+    function = table.traces["function"][table.first_trace]
+    return np.asarray((function >= FIRST_REGION_FUNCTION) & (function < FIRST_PAIR_FUNCTION))
+
+
 def _steady_regions(table: StackTable, growth: SessionGrowth) -> NDArray[np.bool_]:
     """By stack: a call of the mmap family whose regions do not grow."""
-    function = table.traces["function"][table.first_trace]
-    is_steady = (function >= FIRST_REGION_FUNCTION) & (function < FIRST_PAIR_FUNCTION)
+    is_steady = _is_of_regions(table)
     is_steady[[stack for stack, each in growth.by_stack.items() if each.trend is Trend.GROWS]] = False
-    return np.asarray(is_steady)
+    return is_steady
 
 
 def _begin_ns(capture: Capture) -> int:

@@ -140,9 +140,12 @@ def _left_out(profile: Profile) -> str:
     return reasons[0] if reasons else ""
 
 
+_WHY = {
+    UnownedPart.REGIONS: "its memory grows, in too few regions of mmap to be judged: measure longer",
+    UnownedPart.ALLOCATOR: "the allocator's memory grows beyond the blocks: it keeps it, or calls were not seen",
+}
+
+
 def _kept(profile: Profile) -> str:
-    """Of an allocator whose memory grows though its blocks do not."""
-    grows = any(each.part is UnownedPart.ALLOCATOR for each in profile.unowned)
-    return (
-        "the allocator's memory grows beyond the blocks: it keeps it, or calls were not seen" if grows else ""
-    )
+    """Of memory that grows though blocks and regions do not."""
+    return next((_WHY[each.part] for each in profile.unowned if each.part in _WHY), "")

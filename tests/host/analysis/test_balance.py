@@ -43,15 +43,24 @@ def test_what_blocks_and_regions_cover() -> None:
         {"address": 3, "size": 1, "function": Function.PAIR},
     )
     found = balance_of(mappings, live)
-    assert (found.unowned, found.kept) == (36 * KB, (64 - 12 + 20) * KB)
+    assert (found.unowned, found.kept, found.mapped) == (36 * KB, (64 - 12 + 20) * KB, (128 + 4) * KB)
     assert found.largest == (MappingSum("", 32 * KB, 1), MappingSum("/memfd:x", 4 * KB, 1))
 
 
-def rows(*unowned: int, kept: int = 0) -> dict[str, object]:
+def rows(*unowned: int, kept: int = 0, regions: int = 0) -> dict[str, object]:
+    """regions: bytes that are written to in each second."""
     return {
-        "rows": [[(i + 1) * SECOND, size, kept] for i, size in enumerate(unowned)],
+        "rows": [[(i + 1) * SECOND, size, kept, size + i * regions] for i, size in enumerate(unowned)],
         "largest": [["", 7, 2]],
     }
+
+
+def test_growth_in_regions_that_were_mapped_at_once() -> None:
+    """What has no owner hides them: it is growth of these mappings, too."""
+    (found,) = unowned_growth(rows(*[RISE_MIN] * 9, regions=RISE_MIN), 0, 0, 60 * SECOND)
+    assert (found.part, found.bytes_per_s) == (UnownedPart.REGIONS, pytest.approx(RISE_MIN))
+    both = rows(*range(0, 10 * RISE_MIN, RISE_MIN), regions=RISE_MIN)
+    assert [each.part for each in unowned_growth(both, 0, 0, 60 * SECOND)] == [UnownedPart.MAPPINGS]
 
 
 def test_growth_without_an_owner() -> None:
@@ -83,9 +92,10 @@ def test_no_growth(sizes: list[int]) -> None:
         [],
         {"rows": 5},
         {"rows": [[1, 2]] * 9},
-        {"rows": [["1", 2, 3]] * 9},
-        {"rows": [[5, 1, 1]] * 9},
-        {"rows": [[2**70 + i, 1, 1] for i in range(9)]},
+        {"rows": [["1", 2, 3, 4]] * 9},
+        {"rows": [[5, 1, 1, 1]] * 9},
+        {"rows": [[2**70 + i, 1, 1, 1] for i in range(9)]},
+        {"rows": [[i, 1, 1, -i << 20] for i in range(9)]},
     ],
 )
 def test_hostile_recordings(recorded: object) -> None:
@@ -95,7 +105,7 @@ def test_hostile_recordings(recorded: object) -> None:
 def test_long_sessions_keep_fewer_rows() -> None:
     recorded = None
     for i in range(3 * ROWS_MAX):
-        recorded = add_row(recorded, (i + 1) * SECOND, Balance(i * RISE_MIN, 0, ()))
+        recorded = add_row(recorded, (i + 1) * SECOND, Balance(i * RISE_MIN, 0, i * RISE_MIN, ()))
     assert recorded is not None and ROWS_MAX // 2 <= len(recorded["rows"]) <= ROWS_MAX
     (found,) = unowned_growth(recorded, 0, 0, 3 * ROWS_MAX * SECOND)
     assert found.bytes_per_s == pytest.approx(RISE_MIN)
