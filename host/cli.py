@@ -5,29 +5,22 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, TextIO
 
 import click
 
-from memleak_android.host.commands.demo import demo
-from memleak_android.host.commands.devices import devices
-from memleak_android.host.commands.diff import diff
-from memleak_android.host.commands.doctor import doctor
-from memleak_android.host.commands.fleet import fleet
-from memleak_android.host.commands.mark import mark
-from memleak_android.host.commands.record import record
-from memleak_android.host.commands.report import report
-from memleak_android.host.commands.sdk import sdk
-from memleak_android.host.commands.snoop import snoop
-from memleak_android.host.commands.trace import trace
-from memleak_android.host.commands.unwind import unwind
+from memleak_android.host import commands
 from memleak_android.host.console import PROGRAM, Invocation, say
 from memleak_android.host.errors import ExitCode, MemleakError
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.file_writing import UnsafePathError, temporary_file
 
+VERBS = (
+    *("demo", "devices", "diff", "doctor", "fleet", "mark", "record", "report", "sdk", "snoop"),
+    *("trace", "unwind"),
+)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # write(2): not a bug
 
 _BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
@@ -90,8 +83,20 @@ class _ReaderGone(Exception):
     """The reader of stdout closed it (`| head`). click would turn BrokenPipeError into exit code 1."""
 
 
+def verb_named(name: str) -> click.Command:
+    """Imports it: all of them take three quarters of a second."""
+    verb: click.Command = getattr(import_module(f"{commands.__name__}.{name}"), name)
+    return verb
+
+
 class Verbs(click.Group):
     """Its help is the overview; `--help-all` has the options of `trace`, which is what runs without a verb."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return verb_named(cmd_name) if cmd_name in VERBS else None
 
     def make_context(self, *words: Any, **more: Any) -> click.Context:
         try:
@@ -114,7 +119,8 @@ class Verbs(click.Group):
                 formatter.write_text(f"{PROGRAM} {line}")
         formatter.write_paragraph()
         formatter.write_text(str(self.help))
-        self.commands["trace"].format_options(click.Context(self.commands["trace"]), formatter)
+        trace = verb_named("trace")
+        trace.format_options(click.Context(trace), formatter)
         self.format_commands(ctx, formatter)
 
 
@@ -129,16 +135,12 @@ def _help_all(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all)
-@click.version_option(version(PROGRAM), prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.version_option(package_name=PROGRAM, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def verbs() -> None:
     """Finds native memory leaks: which memory is still held, which stack allocated it, and how certain both are.
 
     Without a verb it traces; stdout carries the result, stderr the progress.
     """
-
-
-for verb in (trace, record, report, diff, unwind, doctor, devices, demo, mark, snoop, sdk, fleet):
-    verbs.add_command(verb)
 
 
 def main() -> None:
@@ -188,8 +190,8 @@ def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
 
 def _with_verb(words: list[str], has_command: bool) -> list[str]:
     verb = _first_other(words, dict.fromkeys(_BEFORE_VERB, 1) | _DEVICE)
-    if verb < len(words) and words[verb] in verbs.commands:
-        if words[verb] == trace.name:
+    if verb < len(words) and words[verb] in VERBS:
+        if words[verb] == "trace":
             _check_foreign_words(words[verb + 1 :])
         return [words[verb], *words[:verb], *words[verb + 1 :]]
     first = _first_other(words, dict.fromkeys(_BEFORE_VERB, 1))
@@ -228,7 +230,7 @@ def _check_foreign_words(words: list[str]) -> None:
         count = f" --count {words[1]}" if len(words) > 1 and words[1].isdecimal() else ""
         raise click.UsageError(f"interval {words[0]} without its option; use --interval {words[0]}s{count}")
     if words and not words[0].startswith("-"):
-        known = ", ".join(sorted(verbs.commands))
+        known = ", ".join(VERBS)
         raise click.UsageError(
             f"unknown verb: {words[0]} (expected {known}); to run a command write -- {words[0]}"
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from memleak_android.host.cli import verbs
+from memleak_android.host.cli import VERBS, verb_named
 from memleak_android.host.commands.fleet import fleet
 from memleak_android.host.reports.formats import FORMATS
 
@@ -71,10 +71,10 @@ def options_of(command: click.Command) -> set[str]:
 @pytest.mark.parametrize(("document", "command"), commands_shown())
 def test_options_of_shown_commands_exist(document: str, command: str) -> None:
     words = shlex.split(command)
-    known = options_of(verbs.commands["trace"]) | {"--version", "-h", "--help", "--help-all"}
-    verb = next((word for word in words if word in verbs.commands), None)
+    known = options_of(verb_named("trace")) | {"--version", "-h", "--help", "--help-all"}
+    verb = next((word for word in words if word in VERBS), None)
     if verb is not None:
-        known |= options_of(verbs.commands[verb])
+        known |= options_of(verb_named(verb))
         if verb == "fleet":
             known |= options_of(fleet.commands["report"])
     assert not {word for word in words if re.match(r"--?[a-z]", word)} - known

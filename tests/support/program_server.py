@@ -121,7 +121,10 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _serve(connection: socket.socket) -> None:
-    from memleak_android.host.cli import main
+    from memleak_android.host.cli import VERBS, main, verb_named
+
+    for verb in VERBS:
+        verb_named(verb)
 
     while head := connection.recv(4, socket.MSG_WAITALL):
         rest = int.from_bytes(head, "little")

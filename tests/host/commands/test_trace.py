@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from memleak_android.host.cli import verbs
+from memleak_android.host.cli import VERBS
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.wire.blocks import BlockKind
 from tests.support.command_line import CommandLine
@@ -63,7 +63,7 @@ def test_version_and_help(line: CommandLine) -> None:
     everything = line.run("--help-all").out
     for option in re.findall(r"--[a-z]+(?:-[a-z]+)*", text):
         assert option in everything or option in ("--help", "--help-all", "--port"), option
-    assert all(verb in text for verb in verbs.commands if verb != "trace")
+    assert all(verb in text for verb in VERBS if verb != "trace")
 
 
 @pytest.mark.parametrize("words", ["record", "fleet report", ""])
