@@ -8,8 +8,9 @@ from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState, Place
 from memleak_android.host.profile.answering import counted_places, growing_places
 from memleak_android.host.profile.coverage import is_complete, what_is_tolerated, what_lacks
-from memleak_android.host.profile.culprit import called_function, own_callers
-from memleak_android.host.profile.profile import CallSite, LeakKind, Profile
+from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
+from memleak_android.host.profile.generated_code import is_generated
+from memleak_android.host.profile.profile import CallSite, LeakKind, Profile, SymbolClass
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.short_names import short_name
 from memleak_android.host.profile.sort_orders import growth_rate
@@ -18,6 +19,7 @@ from memleak_android.host.reports.base import ReportOptions, bounded, relative_s
 from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text
 from memleak_android.host.reports.text.gate import verdict_line
+from memleak_android.host.reports.text.missing_symbols import way_out
 from memleak_android.host.reports.text.processes import process_lines
 from memleak_android.host.reports.text.source import source_line_text
 from memleak_android.host.reports.text.units import rate_text, size_text
@@ -61,6 +63,8 @@ def lines(profile: Profile, answer: Answer, options: ReportOptions) -> Iterator[
     if profile.gate is not None:
         yield "", f"gate: {verdict_line(profile.gate)}"
     yield from _notes(profile)
+    if missing := _missing_lines(profile, shown):
+        yield "", _cut(missing)
     status = profile.target.exit_status
     measured = _measured(profile) + (f"; the program {exit_text(status)}" if status is not None else "")
     yield from (("dim", line) for line in wrap(measured, WIDTH, subsequent_indent="  ")[:LINES_MAX])
@@ -135,10 +139,24 @@ def _sums(place: Place) -> str:
     return f"{space:>10} {objects:>8}"
 
 
+def _missing_lines(profile: Profile, shown: Sequence[Place]) -> str:
+    """Of the first place without a line: how to get it; "" = all have one."""
+    build_ids = {
+        each.module: each.build_id for each in profile.modules if each.symbols is not SymbolClass.LINES
+    }
+    module = next((one.module for one in shown if one.module in build_ids and not one.file), "")
+    if not module or module.startswith("[") or is_generated(module):
+        return ""
+    return f"no lines of {printable(module_name(module))}: {way_out(module, build_ids[module])}"
+
+
 def _where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
-    """`Invoice::render  cache.cc:3, by std::string::_M_create  (still referenced)`."""
+    """`Invoice::render  cache.cc:3, by std::string::_M_create  (still referenced)`; `mawk+0x5e10` without a name."""
     name = short_name(place.function) if place.function else ""
     module = module_name(place.module) if place.module else ""
+    frame = responsible_frame(site.frames) if site is not None and not name else None
+    if frame is not None and module and not is_generated(place.module):
+        name = f"{module}+{frame.vaddr:#x}"
     name = name or (f"nameless code of {module}" if module else "no stack")
     at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
     if site is not None and name and (called := called_function(site.frames)):

@@ -61,7 +61,8 @@ APPROXIMATE = "approximate: some of these blocks may belong to another stack"
 # Ways to names for the code of a module.
 GENERATED_CODE = "it was compiled while the program ran, and only that compiler knew its functions"
 NO_BUILD_ID = "files of symbols are found by build-id: link it with -Wl,--build-id and measure again"
-SYSTEM_MODULE = "pass --symbols with its debug file, or set DEBUGINFOD_URLS"
+SYSTEM_MODULE = "set DEBUGINFOD_URLS=https://debuginfod.elfutils.org, or pass --symbols with its debug file"
+PACKAGE_MODULE = "build its package from source with -g (CFLAGS=-g)"
 OWN_MODULE = "pass --symbols with the unstripped {}: a folder, or an APK, AAB or zip"
 
 # The last line of a report.

@@ -28,6 +28,7 @@ from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_t
 from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
 from memleak_android.host.reports.text.memory import memory_lines
+from memleak_android.host.reports.text.missing_symbols import SYSTEM_FOLDERS, way_out
 from memleak_android.host.reports.text.past import ages_text, churn_line, past_lines, peak_line
 from memleak_android.host.reports.text.processes import process_lines, process_names, shares_text
 from memleak_android.host.reports.text.stops import stop_lines
@@ -35,8 +36,6 @@ from memleak_android.host.reports.text.stops import stop_lines
 KERNEL_TRACER = "kernel"
 BY_FRAME_POINTER = "fp"  # method of a frame
 
-# Modules below these come with the system, and so do their symbols.
-SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/system/", "/apex/", "/vendor/", "[")
 MAX_MODULE_NOTES = 5
 TOLERATED_SHOWN_MAX = 3
 
@@ -237,24 +236,13 @@ def _advice(profile: Profile) -> Iterator[tuple[str, str]]:
         )
         yield (
             WARNING_STYLE,
-            f"note: no symbols for {frames} (build-id {build_id or 'none'}); {_way_out(module, build_id)}",
+            f"note: no symbols for {frames} (build-id {build_id or 'none'}); {way_out(module, build_id)}",
         )
     next_step = _next_step(
         profile, any(not m.startswith(SYSTEM_FOLDERS) and not is_generated(m) for m, _ in nameless)
     )
     if next_step:
         yield "", f"next: {next_step}"
-
-
-def _way_out(module: str, build_id: str) -> str:
-    """The option that would name the code of a module."""
-    if is_generated(module):
-        return messages.GENERATED_CODE
-    if not build_id:
-        return messages.NO_BUILD_ID
-    if module.startswith(SYSTEM_FOLDERS):
-        return messages.SYSTEM_MODULE
-    return messages.OWN_MODULE.format(printable(module_name(module)))
 
 
 def _nameless_modules(profile: Profile) -> dict[tuple[str, str], tuple[int, int]]:

@@ -17,11 +17,11 @@ from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition, Reason, findings
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
-from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile
+from memleak_android.host.profile.profile import LeakKind, LeakSum, ModuleSummary, Profile, SymbolClass
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
-from tests.support.builders.profiles import DECODE, POOL, SERVER, profile
+from tests.support.builders.profiles import DECODE, MALLOC, POOL, SERVER, frame, profile
 from tests.support.goldens import assert_golden
 from tests.support.written import data_of_page, written_text
 
@@ -92,6 +92,29 @@ def test_it_stays_within_a_screen() -> None:
     assert "   … 90 more places, 90.0 MiB (-T 0 shows all)" in lines
     assert "note: 17 more (-v)" in lines
     assert sum("n::f" in line for line in lines) == 10, "the end of a name tells functions apart"
+
+
+@pytest.mark.parametrize(
+    ("module", "way_out"),
+    [
+        (
+            "/usr/bin/mawk",
+            "set DEBUGINFOD_URLS=https://debuginfod.elfutils.org, or pass --symbols with its debug file",
+        ),
+        ("/srv/mawk", "pass --symbols with the unstripped mawk: a folder, or an APK, AAB or zip"),
+        ("/usr/lib/python3/dist-packages/mawk", "build its package from source with -g (CFLAGS=-g)"),
+        ("[anon]", ""),
+    ],
+)
+def test_code_without_a_name_has_its_address_and_the_way_to_lines(module: str, way_out: str) -> None:
+    nameless = replace(place("", 23_207, 23, grows(70_000)), module=module)
+    frames = (MALLOC, replace(frame(SERVER, "", 0x23), module=module, build_id="dd04"))
+    summary = ModuleSummary(module, "dd04", SymbolClass.NONE)
+    sites = (replace(DECODE, place=0, frames=frames, leaks=()),)
+    lines = text_of(answered(nameless, sites=sites, modules=(summary,))).splitlines()
+    name = "mawk+0x1023" if way_out else "nameless code of [anon]"
+    assert lines[3].endswith(f"       23  {name}")
+    assert [line for line in lines if "no lines" in line] == [f"no lines of mawk: {way_out}"] * bool(way_out)
 
 
 def test_memory_without_an_owner_has_its_line() -> None:

@@ -135,7 +135,7 @@ def test_symbols_are_asked_for_only_where_they_can_be_had() -> None:
     system = replace(frame(CODEC, ""), module="/usr/lib/libstdc++.so.6", vaddr=0x23)
     with_lines = replace(frame(SERVER, ""), vaddr=0x29)
     output = text_of(profile(sites=(site("1", 2, 1, system, with_lines),), notes=()))
-    way_out = "pass --symbols with its debug file, or set DEBUGINFOD_URLS"
+    way_out = "set DEBUGINFOD_URLS=https://debuginfod.elfutils.org, or pass --symbols with its debug file"
     assert re.findall("^note: .*$", output, re.MULTILINE) == [
         f"note: no symbols for 1 of 1 frame in libstdc++.so.6 (build-id cc03); {way_out}"
     ]
