@@ -19,6 +19,7 @@ from typing import Any
 _MESSAGE_BYTES_MAX = 1 << 17  # below the default of net.core.wmem_default
 # Halved at each call that is given up, to no less than what a busy machine needs for a file that comes.
 _PATIENCE_S, _PATIENCE_MIN_S = 5.0, 1.0
+_RUNS_MAX = 30  # times that its patience ends while the process runs, or waits for a processor: nothing of a file system
 _GOES_ON = b"goes on"
 
 # Says that the call has come farther, which begins its time anew.
@@ -46,6 +47,25 @@ class _Callee:
             self.ours = ours
         return self.ours
 
+    def received(self, connection: socket.socket) -> tuple[bytes, list[int]]:
+        """Its next message, and a descriptor that came with it. Raises TimeoutError."""
+        for _ in range(_RUNS_MAX):
+            try:
+                message, descriptors, *_ = socket.recv_fds(connection, _MESSAGE_BYTES_MAX, 1)
+                return message, descriptors
+            except TimeoutError:
+                if not self.runs():
+                    break
+        raise TimeoutError
+
+    def runs(self) -> bool:
+        """Whether it is on a processor, or waits for one (proc(5), /proc/PID/stat)."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as stat:
+                return stat.read().rpartition(b")")[2].split()[0] == b"R"
+        except OSError:
+            return False
+
     def abandon(self) -> None:
         """Kills the process, and does not wait for its end."""
         if self.ours is not None:
@@ -71,7 +91,7 @@ def call(function: Call, *arguments: Any) -> tuple[Any, int]:
             connection.send(pickle.dumps((function, arguments)))
             message, descriptors = _GOES_ON, list[int]()
             while message == _GOES_ON:
-                message, descriptors, *_ = socket.recv_fds(connection, _MESSAGE_BYTES_MAX, 1)
+                message, descriptors = _callee.received(connection)
             if not message:
                 raise OSError(errno.EIO, "the process that reads for us has ended")
         except TimeoutError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,18 @@ def test_it_holds_no_descriptor_of_ours() -> None:
     assert len(names) == 5  # three of /dev/null, the socket, and the folder itself
     for end in pipe:
         os.close(end)
+
+
+def compute(progress: Progress, seconds: float) -> tuple[str, int]:
+    while time.process_time() < seconds:
+        pass
+    return "done", -1
+
+
+def test_one_that_runs_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine lets it wait for a processor, which says nothing of a file system."""
+    monkeypatch.setattr(abandonable_calls._callee, "patience_s", 0.1)
+    assert call(compute, 1.0) == ("done", -1)
 
 
 def test_one_that_does_not_return_is_left_behind() -> None:

@@ -102,7 +102,10 @@ def local_allocator(objects: Sequence[LoadedObject], choice: AllocatorChoice) ->
 
 
 def _open(path: str) -> ElfFile:
-    elf = ElfFile(path)
+    try:
+        elf = ElfFile(path)
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror}") from None
     if elf.machine == EM_ARM:
         raise TargetError(
             f"{path} is 32-bit arm code, which cannot be patched safely: conditional blocks and pc-relative registers"
