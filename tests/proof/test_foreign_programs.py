@@ -84,7 +84,7 @@ def opened_file(n: int, grows: bool) -> bytes:
 
 @dataclass(frozen=True)
 class Program:
-    """module: a pattern of the place's. by_socket: it listens at ./socket."""
+    """module: a pattern of the place's; "" = its allocator is linked in without names. by_socket: it listens at ./socket."""
 
     module: str
     leak: tuple[str, ...]
@@ -98,7 +98,11 @@ class Program:
 REDIS = ("redis-server", "--port", "0", "--save", "", "--unixsocket", "socket")
 NODE = "require('readline').createInterface({input:process.stdin}).on('line',l=>"
 RUFF = (str(Path(sys.executable).with_name("ruff")), "server", "--isolated")
-RUBY = {"RUBY_GC_MALLOC_LIMIT": "1000000", "RUBY_GC_MALLOC_LIMIT_MAX": "1000000"}
+# Else it collects old strings after 16 MB only, and grows until then.
+RUBY = {
+    f"RUBY_GC_{name}": "1000000"
+    for name in ("MALLOC_LIMIT", "MALLOC_LIMIT_MAX", "OLDMALLOC_LIMIT", "OLDMALLOC_LIMIT_MAX")
+}
 PROGRAMS = {
     "bash": Program(
         "bash",
@@ -144,7 +148,7 @@ PROGRAMS = {
         ("ruby", "-e", f"a=[];n=0;while l=gets;a[n%{KEPT}]=l;n+=1;end"),
         environment=RUBY,
     ),
-    "ruff": Program("ruff", RUFF, RUFF, opened_file),
+    "ruff": Program("", RUFF, RUFF, opened_file),
     "sqlite3": Program(r"libsqlite3.*|sqlite3", ("sqlite3", ":memory:"), ("sqlite3", ":memory:"), insertion),
     "tclsh": Program(r"libtcl.*", ("tclsh", "leak.tcl"), ("tclsh", "steady.tcl")),
 }
@@ -232,6 +236,9 @@ def test_the_answer(name: str, grows: bool, tmp_path: Path) -> None:
     answer = report["answer"]
     if not grows:
         assert answer["state"] == "not_growing", answer
+        return
+    if not program.module:
+        assert answer["state"] in ("leaking", "cannot_tell"), answer
         return
     assert answer["state"] == "leaking", answer
     truth = (after[1] - before[1]) / (after[0] - before[0])
