@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from memleak_android.host.errors import UsageError
-from memleak_android.unwind.file_reading import file_status, read_file
+from memleak_android.unwind.file_reading import opened
 
 FILE_NAME = "memleak.toml"
 _FILE_BYTES_MAX = 1 << 20
@@ -56,29 +56,31 @@ class _ProjectFile(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
 def read_ownership(mine: Sequence[str], not_mine: Sequence[str]) -> Ownership:
     """The patterns given and those of the project's file. Raises UsageError where that cannot be used."""
-    path = _project_file(Path.cwd())
-    if path is None:
-        return Ownership(mine, not_mine)
-    hint = "write mine and not-mine as lists of files, folders or modules"
+    path, data = _project_file(Path.cwd())
     try:
-        found = msgspec.toml.decode(read_file(path, _FILE_BYTES_MAX), type=_ProjectFile)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
+        found = msgspec.toml.decode(data, type=_ProjectFile)
     except (ValueError, RecursionError) as error:
+        hint = "write mine and not-mine as lists of files, folders or modules"
         raise UsageError(f"{path} cannot be used: {error}", hint) from None
     return Ownership((*mine, *found.mine), (*not_mine, *found.not_mine))
 
 
-def _project_file(folder: Path) -> Path | None:
-    """In the folder, or further out in the same repository. Another user's file says nothing to us."""
+def _project_file(folder: Path) -> tuple[Path, bytes]:
+    """The path and content of the file in the folder, or further out in the same repository; no content where there is none."""
     is_repository = any((each / ".git").exists() for each in (folder, *folder.parents))
     for each in (folder, *folder.parents) if is_repository else (folder,):
         path = each / FILE_NAME
         try:
-            if file_status(path).st_uid in (0, os.geteuid()):
-                return path
-        except OSError:
+            with opened(path) as file:
+                if os.fstat(file.fileno()).st_uid in (
+                    0,
+                    os.geteuid(),
+                ):  # else another user would choose what we show
+                    return path, file.read(_FILE_BYTES_MAX)
+        except FileNotFoundError:
             pass
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}", "remove it, or mend it") from None
         if (each / ".git").exists():
             break
-    return None
+    return folder / FILE_NAME, b""

@@ -16,6 +16,7 @@ from typing import Any
 import pycxxfilt
 
 _RUST_LEGACY = re.compile(r"(_?_ZN.*17h[0-9a-f]{16}E)((\.[\w.$@]+)?)", re.ASCII)
+_LENGTH = re.compile(r"\d{1,5}", re.ASCII)
 _CLONE = re.compile(r"(_?_Z\w+)(\.[\w.$]+)", re.ASCII)
 _ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 _ESCAPE = re.compile(r"\$(\w{1,2}|u[0-9a-f]{1,6})\$", re.ASCII)
@@ -39,17 +40,14 @@ def _text_by_llvm(name: str) -> str:
 def _rust_legacy_path(name: str) -> str:
     """Without its hash; "" where the lengths do not fit."""
     parts, at = list[str](), name.index("N") + 1
-    while name[at : at + 1].isdigit():
-        digits = re.match(r"\d{1,5}", name[at:])
-        assert digits is not None
-        at += digits.end()
-        parts.append(name[at : at + int(digits[0])])
-        at += int(digits[0])
+    while length := _LENGTH.match(name, at):
+        at = length.end() + int(length[0])
+        parts.append(name[length.end() : at])
     return "::".join(map(_rust_text, parts[:-1])) if at == len(name) - 1 and len(parts) > 1 else ""
 
 
 def _rust_text(part: str) -> str:
-    """Where an identifier begins with an escape, rustc puts a `_` before it."""
+    """An identifier without rustc's escapes, and without the `_` that rustc puts before a leading one."""
     if part.startswith("_$"):
         part = part[1:]
     return _ESCAPE.sub(_escaped, part.replace("..", "::"))

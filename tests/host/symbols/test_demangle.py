@@ -73,6 +73,10 @@ def test_cxx_rust_and_plain_names() -> None:
         ),
         ("_ZN3foo3bar17h0123456789abcdefE.cold", "foo::bar (.cold)"),
         ("_ZN3foo6$u0$xy17h0123456789abcdefE", "foo::$u0$xy"),  # no character that can be shown
+        (
+            "_ZN\u00b23foo17h0123456789abcdefE",
+            "_ZN\u00b23foo17h0123456789abcdefE",
+        ),  # a digit that is no number
         ("_ZN3foo9bar17h0123456789abcdefE", "_ZN3foo9bar17h0123456789abcdefE"),  # lengths that do not fit
     ],
 )
