@@ -17,6 +17,10 @@ SHARE_OF_RISE_MIN = 0.01
 SHARE_OF_HELD_MIN = 0.001
 # Where one of these is not met, memory may have grown unseen.
 _SEES_GROWTH = (Condition.SESSION, Condition.FUNCTIONS, Condition.PROGRAMS, Condition.CALLS, Condition.RECORD)
+_BEYOND_BLOCKS = {
+    UnownedPart.REGIONS: "its memory grows, in too few regions of mmap to be judged: measure longer",
+    UnownedPart.ALLOCATOR: "the allocator's memory grows beyond the blocks: it keeps it, or calls were not seen",
+}
 
 
 def answer_of(profile: Profile) -> Answer:
@@ -29,7 +33,7 @@ def answer_of(profile: Profile) -> Answer:
     span = profile.growth
     if span is None or not span.is_judged:
         return _of_short_session(profile)
-    if why := _unseen(profile) or _left_out(profile) or _kept(profile):
+    if why := _unseen(profile) or _left_out(profile) or _beyond_blocks(profile):
         return Answer(AnswerState.CANNOT_TELL, why)
     return Answer(AnswerState.NOT_GROWING, growth=profile.growth_in_all)
 
@@ -140,12 +144,6 @@ def _left_out(profile: Profile) -> str:
     return reasons[0] if reasons else ""
 
 
-_WHY = {
-    UnownedPart.REGIONS: "its memory grows, in too few regions of mmap to be judged: measure longer",
-    UnownedPart.ALLOCATOR: "the allocator's memory grows beyond the blocks: it keeps it, or calls were not seen",
-}
-
-
-def _kept(profile: Profile) -> str:
-    """Of memory that grows though blocks and regions do not."""
-    return next((_WHY[each.part] for each in profile.unowned if each.part in _WHY), "")
+def _beyond_blocks(profile: Profile) -> str:
+    """Why growth cannot be told though no block and no region grows; "" = the kernel's figures do not grow either."""
+    return next((_BEYOND_BLOCKS[each.part] for each in profile.unowned if each.part in _BEYOND_BLOCKS), "")

@@ -58,7 +58,7 @@ def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame that is not in an allocator, a wrapper of one, the runtime, a library's source or an interpreter.
 
     Before it comes the innermost that the user calls theirs. Else the innermost that is in an interpreter, then the innermost
-    that is not in an allocator; None if there is none. What interpreted code allocates is the interpreter's, whoever called it.
+    that is not in an allocator; None if there is none. The interpreter answers for what interpreted code allocates.
     """
     own = library = interpreter = None
     for frame, role in _roles(frames):

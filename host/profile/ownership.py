@@ -1,4 +1,4 @@
-"""Whose code a frame is, where the user says so: --mine, --not-mine and the project's memleak.toml.
+"""The user's own code, and others', by --mine, --not-mine and the project's memleak.toml.
 
 mine = ["src", "libcodec.so"]
 not-mine = ["src/third_party"]

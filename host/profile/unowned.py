@@ -14,7 +14,7 @@ LARGEST = "the largest such mappings at the end"
 class UnownedPart(StrEnum):
     MAPPINGS = "mappings"  # without a counted block, beyond what the ledger's regions cover
     ALLOCATOR = "allocator"  # in the allocator's mappings, beyond the counted blocks: it keeps them, or calls were not seen
-    # What is written to counts, not what was mapped: it tells of growth where regions are too few to be judged.
+    # Resident bytes rise as the program writes, evenly where it maps few large regions.
     REGIONS = "regions"  # in mappings without a counted block, the ledger's regions included
 
 

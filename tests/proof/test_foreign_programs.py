@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote, fed at an even pace: once so that they keep what they read, once so that they do not.
+"""Programs of other projects, fed at an even pace: once they keep what they read, once they do not.
 
 The kernel's resident bytes tell how fast each grows.
 """

@@ -15,12 +15,12 @@
 
 #define SETTLE_NS 10000000
 #define TRIES 200
-#define YIELDS 3
+#define YIELDS 3 /* a waiting thread tries once in each SETTLE_NS */
 
 static struct ml_hook_books books;
 static struct ml_lock lock; /* guards `books`; never waited for where the loader's lock may be held */
 static int is_pass_due; /* another pass is due: a thread found the lock taken */
-static int waiter; /* process, of a thread that waits for the lock: a child of fork() has none; 0 = none */
+static int waiter; /* pid of the process in which a thread waits for the lock, 0 = none: a child of fork() has another */
 static int is_patching;  /* new modules are to be patched */
 static unsigned int families; /* bits: whose names are patched */
 static const struct ml_view *listener;

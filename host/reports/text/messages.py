@@ -62,6 +62,7 @@ APPROXIMATE = "approximate: some of these blocks may belong to another stack"
 GENERATED_CODE = "it was compiled while the program ran, and only that compiler knew its functions"
 NO_BUILD_ID = "files of symbols are found by build-id: link it with -Wl,--build-id and measure again"
 SYSTEM_MODULE = "set DEBUGINFOD_URLS=https://debuginfod.elfutils.org, or pass --symbols with its debug file"
+IMAGE_MODULE = "pass --symbols with the unstripped libraries of the device's build"
 PACKAGE_MODULE = "build its package from source with -g (CFLAGS=-g)"
 OWN_MODULE = "pass --symbols with the unstripped {}: a folder, or an APK, AAB or zip"
 

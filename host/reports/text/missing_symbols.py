@@ -6,9 +6,10 @@ from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.text import messages
 
 # Modules below these come with the system, and so do their symbols.
+_OF_IMAGE = ("/system/", "/apex/", "/vendor/")  # Android's
 SYSTEM_FOLDERS = (
-    *("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/"),
-    *("/system/", "/apex/", "/vendor/", "["),
+    *("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/", "["),
+    *_OF_IMAGE,
 )
 _OF_PACKAGES = ("/site-packages/", "/dist-packages/", "/node_modules/")
 
@@ -21,6 +22,8 @@ def way_out(module: str, build_id: str) -> str:
         return messages.PACKAGE_MODULE
     if not build_id:
         return messages.NO_BUILD_ID
+    if module.startswith(_OF_IMAGE):
+        return messages.IMAGE_MODULE
     if module.startswith(SYSTEM_FOLDERS):
         return messages.SYSTEM_MODULE
     return messages.OWN_MODULE.format(printable(module_name(module)))

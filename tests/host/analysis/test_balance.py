@@ -56,7 +56,7 @@ def rows(*unowned: int, kept: int = 0, regions: int = 0) -> dict[str, object]:
 
 
 def test_growth_in_regions_that_were_mapped_at_once() -> None:
-    """What has no owner hides them: it is growth of these mappings, too."""
+    """Where memory without an owner grows, that alone is said: it lies in the same mappings."""
     (found,) = unowned_growth(rows(*[RISE_MIN] * 9, regions=RISE_MIN), 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s) == (UnownedPart.REGIONS, pytest.approx(RISE_MIN))
     both = rows(*range(0, 10 * RISE_MIN, RISE_MIN), regions=RISE_MIN)

@@ -101,6 +101,10 @@ def test_it_stays_within_a_screen() -> None:
             "/usr/bin/mawk",
             "set DEBUGINFOD_URLS=https://debuginfod.elfutils.org, or pass --symbols with its debug file",
         ),
+        (
+            "/apex/com.android.art/lib64/mawk",
+            "pass --symbols with the unstripped libraries of the device's build",
+        ),
         ("/srv/mawk", "pass --symbols with the unstripped mawk: a folder, or an APK, AAB or zip"),
         ("/usr/lib/python3/dist-packages/mawk", "build its package from source with -g (CFLAGS=-g)"),
         ("[anon]", ""),

@@ -74,6 +74,14 @@ def started() -> tuple[list[int], Callable[[], int]]:
     return calls, lambda: calls.append(4711) or 4711
 
 
+@pytest.mark.parametrize("joins", [True, False])
+def test_time_counts_once_the_target_has_joined(joins: bool) -> None:
+    channel = Scripted(hello(), status(), processes(ProcessEvent.START, 77), status(), end())
+    with closing(AgentSession("plt", channel, [], joins=joins)) as session:  # type: ignore[arg-type]
+        seen = [(block.kind, session.has_begun) for block in session.blocks()]
+    assert [has_begun for _, has_begun in seen] == [not joins] * 2 + [True] * 3
+
+
 def test_the_process_is_forked_once_the_probes_are_placed_and_ends_the_session() -> None:
     calls, start = started()
     channel = Scripted(
