@@ -67,15 +67,13 @@ def read_ownership(mine: Sequence[str], not_mine: Sequence[str]) -> Ownership:
 
 def _project_file(folder: Path) -> tuple[Path, bytes]:
     """The path and content of the file in the folder, or further out in the same repository; no content where there is none."""
+    trusted = 0, os.geteuid()  # another user does not choose what we show
     is_repository = any((each / ".git").exists() for each in (folder, *folder.parents))
     for each in (folder, *folder.parents) if is_repository else (folder,):
         path = each / FILE_NAME
         try:
             with opened(path) as file:
-                if os.fstat(file.fileno()).st_uid in (
-                    0,
-                    os.geteuid(),
-                ):  # else another user would choose what we show
+                if os.fstat(file.fileno()).st_uid in trusted:
                     return path, file.read(_FILE_BYTES_MAX)
         except FileNotFoundError:
             pass
