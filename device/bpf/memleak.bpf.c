@@ -13,21 +13,21 @@ static __always_inline ml_u32 ml_function(struct ml_regs *regs)
 	return (ml_u32)bpf_get_attach_cookie(regs) & (ML_FN_MAX - 1);
 }
 
-/* For rules of these shapes: bytes, pointer (old block, or where the result is stored), is there an old block? */
-#define ML_ACQUIRE(shape, size, pointer, has_old)                                                       \
-	SEC("uprobe") int acquire_##shape(struct ml_regs *regs)                                         \
-	{                                                                                               \
-		ml_u32 function = ml_function(regs);                                                    \
-                                                                                                        \
-		return ml_enter(regs, function, ml_rule_of(function)->nesting, size, pointer, has_old); \
-	}
+/* malloc's shape: most calls of a heap. */
+SEC("uprobe") int acquire_1(struct ml_regs *regs)
+{
+	ml_u32 function = ml_function(regs);
 
-ML_ACQUIRE(1, ML_ARG1(regs), 0, false)
-ML_ACQUIRE(2, ML_ARG2(regs), 0, false)
-ML_ACQUIRE(1x2, ml_product(ML_ARG1(regs), ML_ARG2(regs)), 0, false)
-ML_ACQUIRE(2_for_1, ML_ARG2(regs), ML_ARG1(regs), true)
-ML_ACQUIRE(2x3_for_1, ml_product(ML_ARG2(regs), ML_ARG3(regs)), ML_ARG1(regs), true)
-ML_ACQUIRE(3_at_1, ML_ARG3(regs), ML_ARG1(regs), false)
+	return ml_enter(regs, function, ml_rule_of(function)->nesting, ML_ARG1(regs), 0, false);
+}
+
+/* For all other rules of one block. */
+SEC("uprobe") int acquire_block(struct ml_regs *regs)
+{
+	ml_u32 function = ml_function(regs);
+
+	return ml_enter_by_rule(regs, function, ml_rule_of(function));
+}
 
 SEC("uprobe") int release_1(struct ml_regs *regs)
 {
@@ -75,15 +75,14 @@ SEC("uprobe") int rule_release(struct ml_regs *regs)
  * Kernels without cookies: one program for each function of the heap. The rule is read-only data at a constant offset,
  * whose content the verifier knows (kernel commit a23740ec43ba, in v5.5), so it removes the other branches.
  */
-#define ML_FUNCTION(number)                                                                          \
-	SEC("uprobe") int function_##number(struct ml_regs *regs)                                    \
-	{                                                                                            \
-		const volatile struct ml_pair *rule = ml_rule_of(number);                            \
-                                                                                                     \
-		if (rule->is_release)                                                                \
-			return ml_release(regs, number, ML_ARG1(regs));                              \
-		return ml_enter(regs, number, rule->nesting, ml_pair_size(regs, rule),               \
-				ml_argument(regs, rule->old ? rule->old : rule->handle), rule->old); \
+#define ML_FUNCTION(number)                                               \
+	SEC("uprobe") int function_##number(struct ml_regs *regs)         \
+	{                                                                 \
+		const volatile struct ml_pair *rule = ml_rule_of(number); \
+                                                                          \
+		if (rule->is_release)                                     \
+			return ml_release(regs, number, ML_ARG1(regs));   \
+		return ml_enter_by_rule(regs, number, rule);              \
 	}
 
 ML_FUNCTION(1)

@@ -35,6 +35,13 @@ static __always_inline ml_u64 ml_pair_size(struct ml_regs *regs, const volatile 
 	return size;
 }
 
+/* A call that makes one block by any rule. calloc's product may overflow: then the call fails and the size does not matter. */
+static __always_inline int ml_enter_by_rule(struct ml_regs *regs, ml_u32 function, const volatile struct ml_pair *rule)
+{
+	return ml_enter(regs, function, rule->nesting, ml_pair_size(regs, rule),
+			ml_argument(regs, rule->old ? rule->old : rule->handle), rule->old);
+}
+
 static __always_inline bool ml_pair_succeeded(const volatile struct ml_pair *pair, ml_u64 value)
 {
 	switch (pair->success) {

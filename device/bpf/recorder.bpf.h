@@ -6,12 +6,6 @@
 
 #include "pending.bpf.h"
 
-/* calloc's product. After an overflow the call fails and the value does not matter. */
-static __always_inline ml_u64 ml_product(ml_u64 count, ml_u64 size)
-{
-	return count * size;
-}
-
 static __always_inline void ml_release_key(const struct ml_bpf_block *block)
 {
 	ml_u32 slot = block->key_slot;

@@ -11,37 +11,39 @@
 
 #define EXIT_OF_MMAP "syscalls/sys_exit_mmap"
 
-static const struct {
-	const char *program;
-	struct ml_pair rule; /* is_release, the arguments of the size, handle, is_indirect, success and old have to be these */
-} shapes[] = { { "acquire_1", { .size_a = 1 } },
-	       { "acquire_2", { .size_a = 2 } },
-	       { "acquire_1x2", { .size_a = 1, .size_b = 2 } },
-	       { "acquire_2_for_1", { .size_a = 2, .old = 1 } },
-	       { "acquire_2x3_for_1", { .size_a = 2, .size_b = 3, .old = 1 } },
-	       { "acquire_3_at_1", { .size_a = 3, .handle = 1, .is_indirect = 1, .success = ML_PAIR_ZERO } },
-	       { "release_1", { .handle = 1, .is_release = 1 } } };
-
-/* One handle that is a pointer, not 0 after success. */
-static bool is_block(const struct ml_pair *rule)
+/* Whose calls all count, with what they have at their entry. */
+static bool is_unconditional(const struct ml_pair *rule)
 {
-	return rule->handle_bytes == 8 && rule->n_handles == 1 && !rule->replaces && !rule->handle_offset && !rule->is_early &&
-	       rule->success == (rule->is_indirect ? ML_PAIR_ZERO : ML_PAIR_NOT_ZERO);
+	return rule->handle_bytes == 8 && !rule->when.argument && !rule->is_of_process && !rule->handle_offset &&
+	       !rule->is_early;
 }
 
-static const char *program_of_shape(const struct ml_pair *rule)
+/* One handle that is a pointer: the result, or stored where an argument points. */
+static bool is_block(const struct ml_pair *rule)
 {
-	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-		const struct ml_pair *shape = &shapes[i].rule;
+	if (rule->handle_bytes != 8 || rule->n_handles != 1 || rule->replaces || rule->handle_offset || rule->is_early)
+		return false;
+	if (rule->handle)
+		return rule->is_indirect == ML_PAIR_STORED && rule->success == ML_PAIR_ZERO && !rule->old;
+	return !rule->is_indirect && rule->success == ML_PAIR_NOT_ZERO;
+}
 
-		if (shape->is_release == rule->is_release && shape->handle == rule->handle &&
-		    shape->is_indirect == rule->is_indirect && rule->handle_bytes == 8 && !rule->when.argument &&
-		    !rule->is_of_process && !rule->handle_offset && !rule->through && !rule->is_early &&
-		    (rule->is_release || (is_block(rule) && rule->factor == 1 && shape->size_a == rule->size_a &&
-					  shape->size_b == rule->size_b && shape->old == rule->old)))
-			return shapes[i].program;
+/* Like malloc: its first argument is the size. */
+static bool is_plain(const struct ml_pair *rule)
+{
+	return rule->size_a == 1 && !rule->size_b && rule->factor == 1 && !rule->is_indirect && !rule->old;
+}
+
+static const char *program_of_entry(const struct ml_pair *rule)
+{
+	if (rule->is_release) {
+		bool is_free = is_unconditional(rule) && rule->handle == 1 && !rule->is_indirect && !rule->through;
+
+		return is_free ? "release_1" : "rule_release";
 	}
-	return rule->is_release ? "rule_release" : "rule_acquire";
+	if (!is_unconditional(rule) || !is_block(rule))
+		return "rule_acquire";
+	return is_plain(rule) ? "acquire_1" : "acquire_block";
 }
 
 void ml_bpf_entry_program(const struct ml_config *config, const struct ml_probe *probe, bool is_old, char *name, size_t bytes)
@@ -49,7 +51,7 @@ void ml_bpf_entry_program(const struct ml_config *config, const struct ml_probe 
 	if (is_old)
 		snprintf(name, bytes, "function_%u", probe->function);
 	else
-		snprintf(name, bytes, "%s", program_of_shape(&config->rules[probe->function]));
+		snprintf(name, bytes, "%s", program_of_entry(&config->rules[probe->function]));
 }
 
 const char *ml_bpf_return_program(const struct ml_config *config, const struct ml_probe *probe)
