@@ -50,3 +50,22 @@ static inline void ml_pause_ns(long nanoseconds)
 	while (end_ns && ml_clock_exact_ns() < end_ns)
 		;
 }
+
+#define ML_WAIT_STEP_NS 100000
+#define ML_WAIT_STEP_NS_MAX 6400000
+
+/* A wait for another thread or process; { 0 } at its begin. */
+struct ml_wait {
+	long step_ns;
+	long waited_ns; /* set to 0 where the other makes progress */
+};
+
+/* Each pause is twice as long as the one before: thousands of threads that wait leave the other one its time on the processor. */
+static inline void ml_wait_on(struct ml_wait *wait)
+{
+	wait->step_ns = wait->step_ns ? wait->step_ns * 2 : ML_WAIT_STEP_NS;
+	if (wait->step_ns > ML_WAIT_STEP_NS_MAX)
+		wait->step_ns = ML_WAIT_STEP_NS_MAX;
+	ml_pause_ns(wait->step_ns);
+	wait->waited_ns += wait->step_ns;
+}

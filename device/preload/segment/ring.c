@@ -6,8 +6,7 @@
 #include "preload/freestanding/clock.h"
 
 #define RESTART_BYTES (256u << 10) /* more than any record */
-#define WAIT_STEP_NS 100000
-#define WAIT_STEPS 5000 /* without progress of the agent: 0.5 to 1 s */
+#define PATIENCE_NS 500000000 /* without progress of the agent */
 
 /* A power of two. */
 static ml_u64 bytes_of(const struct ml_view *view, const struct ml_thread *thread)
@@ -64,16 +63,17 @@ void *ml_ring_reserve(const struct ml_view *view, struct ml_thread *thread, ml_u
 void *ml_ring_reserve_patiently(const struct ml_view *view, struct ml_thread *thread, ml_u32 payload_bytes)
 {
 	void *room = ml_ring_reserve(view, thread, payload_bytes);
+	struct ml_wait wait = { 0 };
 
 	if (room || ml_ring_is_stuck(thread) || view->settings.flags & ML_SETTING_NO_AGENT)
 		return room;
-	for (int i = 0; !room && i < WAIT_STEPS; i++) {
+	while (!room && wait.waited_ns < PATIENCE_NS) {
 		ml_u64 tail = thread->cached_tail;
 
-		ml_pause_ns(WAIT_STEP_NS);
+		ml_wait_on(&wait);
 		room = ml_ring_reserve(view, thread, payload_bytes);
 		if (thread->cached_tail != tail)
-			i = 0;
+			wait = (struct ml_wait){ 0 };
 	}
 	thread->stuck_tail = room ? 0 : thread->cached_tail + 1;
 	return room;

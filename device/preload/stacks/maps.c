@@ -10,8 +10,7 @@
 
 #define CLUSTER_GAP_PAGES (1u << 14) /* 64 MiB: spans closer than this are one cluster */
 #define USER_ADDRESS_END (1ull << 56) /* [vsyscall] is above */
-#define WAIT_STEP_NS 100000
-#define WAIT_STEPS 2000 /* at least 200 ms without a page read: the reader is stopped, or the agent is gone */
+#define PATIENCE_NS 200000000 /* without a page read: the reader is stopped, or the agent is gone */
 
 ml_u64 ml_maps_linker_low, ml_maps_linker_bytes;
 struct ml_maps_code ml_maps_allocator, ml_maps_own;
@@ -221,25 +220,30 @@ static int read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whic
 /* Returns 1 if this thread is to read the maps; 0 if another has done so or takes too long. */
 static int begin_reading(ml_u32 *dirty)
 {
+	struct ml_wait wait = { 0 };
 	ml_u32 n_seen = 0;
 
-	for (int i = 0;; i++) {
+	for (;;) {
 		enum reading expected = READING_NONE;
 		ml_u32 n_pages = __atomic_load_n(&n_pages_read, __ATOMIC_RELAXED);
+		int is_stuck;
 
-		i = n_pages == n_seen ? i : 0;
+		if (!__atomic_load_n(dirty, __ATOMIC_ACQUIRE))
+			return 0;
+		if (n_pages != n_seen)
+			wait.waited_ns = 0;
 		n_seen = n_pages;
-
+		is_stuck = wait.waited_ns >= PATIENCE_NS;
 		if (__atomic_compare_exchange_n(&reading, &expected, READING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			break;
-		if (i == WAIT_STEPS) {
+		if (is_stuck) {
 			expected = READING;
 			__atomic_compare_exchange_n(&reading, &expected, READING_UNAWAITED, 0, __ATOMIC_RELAXED,
 						    __ATOMIC_RELAXED);
 		}
-		if (expected == READING_UNAWAITED || i == WAIT_STEPS)
+		if (expected == READING_UNAWAITED || is_stuck)
 			return 0;
-		ml_pause_ns(WAIT_STEP_NS);
+		ml_wait_on(&wait);
 	}
 	if (__atomic_load_n(dirty, __ATOMIC_RELAXED))
 		return 1;
@@ -294,7 +298,7 @@ void ml_maps_forget(ml_u32 patience_ms)
 	while (!__atomic_compare_exchange_n(&reading, &expected, READING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED) &&
 	       ml_clock_exact_ns() < deadline_ns) {
 		expected = READING_NONE;
-		ml_pause_ns(WAIT_STEP_NS);
+		ml_pause_ns(ML_WAIT_STEP_NS);
 	}
 	ml_code_lines_forget();
 	__atomic_store_n(&reading, READING_NONE, __ATOMIC_RELEASE);
