@@ -27,7 +27,7 @@ class Destinations:
     """json: a file, or `-` for stdout instead of the text. out: a folder for report.SUFFIX and recording.memleak, or one file,
     whose name says which of them it gets.
 
-    formats: more reports for the folder; without one, the one that stdout gets instead of the text.
+    formats: more reports for the folder, or the one that the file, or stdout, gets instead.
     """
 
     json: Path | None = None
@@ -40,7 +40,8 @@ class Destinations:
         """Of `out`; None = it is a folder."""
         if self.out is not None and self.out.suffix == RECORDING_SUFFIX and not self.out.is_dir():
             return RECORDING
-        return format_of(self.out, FORMATS)
+        named = format_of(self.out, FORMATS)
+        return self.formats[0] if named and self.formats else named
 
     @property
     def folder(self) -> Path | None:
@@ -79,8 +80,11 @@ class Destinations:
 
     def prepare(self) -> None:
         """Makes the folder, before anything runs. Raises UsageError, also where a file exists without --force."""
-        if self.formats and self.file_format:
-            raise UsageError(f"--format, and {self.out} is one file", "name a folder for them by -o DIR")
+        room = 0 if self.file_format == RECORDING else 1
+        if self.file_format and len(self.formats) > room:
+            raise UsageError(
+                f"{' and '.join(self.formats)}, and {self.out} is one file", "name a folder by -o DIR"
+            )
         if len(self.formats) > 1 and not self.folder:
             raise UsageError("several --format, and one standard output", "name a folder for them by -o DIR")
         if self.formats and self.json == STDOUT and not self.folder:

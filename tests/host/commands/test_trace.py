@@ -123,9 +123,16 @@ def test_the_name_of_a_file_says_what_it_gets(line: CommandLine, name: str, begi
         assert (line.folder / name).read_bytes()[: len(begin)].lower() == begin.lower()
 
 
-def test_several_formats_need_a_folder(line: CommandLine) -> None:
-    result = line.run(*PRELOAD, "-o", "x.html", "--format", "json", "--", "true")
-    assert result.code == 2 and "x.html is one file" in result.err
+def test_a_format_that_is_named_is_that_of_the_file(line: CommandLine) -> None:
+    assert line.run(*PRELOAD, "-o", "x.json", "--format", "sarif", "--", "true").code == 0
+    assert "sarif" in json.loads((line.folder / "x.json").read_text())["$schema"]
+
+
+@pytest.mark.parametrize(("name", "formats"), [("x.html", "json sarif"), ("x.memleak", "json")])
+def test_several_formats_need_a_folder(name: str, formats: str, line: CommandLine) -> None:
+    words = [word for each in formats.split() for word in ("--format", each)]
+    result = line.run(*PRELOAD, "-o", name, *words, "--", "true")
+    assert result.code == 2 and f"{name} is one file" in result.err
 
 
 def test_folder_of_results(line: CommandLine) -> None:
