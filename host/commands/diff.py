@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from memleak_android.host.analysis.pipeline import View
+from memleak_android.host.commands.gating import source_root
 from memleak_android.host.commands.options import (
     CommonOptions,
     format_option,
@@ -40,11 +41,13 @@ class DiffOptions:
 @takes_options
 @click.pass_context
 def diff(context: click.Context, /, old: Path, new: Path, output: DiffOptions, common: CommonOptions) -> int:
-    """Compares two results, recordings or report.json: what is new, grown, shrunk or gone, by call stack."""
+    """Compares two results, recordings or report.json: what is new, grown, shrunk or gone, by place of the code; -v: by stack."""
     refuse_command(context)
     name = output.format or format_of(output.path, COMPARISON_FORMATS) or "text"
     destination = Destination(output.path, name, COMPARISON_FORMATS[name], common.force)
     view = View(ownership=read_ownership((), ()))
     profiles = [read_profile(file, view, output.symbols) for file in (old, new)]
-    destination.write(compare(*profiles), ReportOptions(output.top))
+    destination.write(
+        compare(*profiles), ReportOptions(output.top, source_root=source_root(), verbose=common.verbose)
+    )
     return 0

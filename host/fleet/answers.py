@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from memleak_android.host.fleet.merging import F64, I64, Grouped, Held, versions
-from memleak_android.host.profile.comparison import change_of
+from memleak_android.host.profile.changes import change_of
 from memleak_android.host.profile.fleet_profile import OnlyOn, RecordingRow, VersionChange, VersionSum
 from memleak_android.host.profile.profile import Frame
 

@@ -3,55 +3,24 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from operator import add, or_
 from typing import Any
 
-from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.changes import (
+    CONFIDENCE,
+    Difference,
+    Held,
+    Outcome,
+    PlaceChange,
+    SiteChange,
+    change_of,
+    faster,
+)
+from memleak_android.host.profile.field_types import NO_LEAKS
+from memleak_android.host.profile.place_comparison import are_judged, compare_places, rate_of
+from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.site_id import site_id
-
-# Standard errors that a difference of estimates must exceed. Many sites are compared at once: with normal errors, 3 lets
-# through one in 370 that did not change.
-CONFIDENCE = 3.0
-
-
-class Change(StrEnum):
-    """The change of a site's outstanding memory."""
-
-    NEW = "new"
-    GROWN = "grown"
-    SHRUNK = "shrunk"
-    GONE = "gone"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Outstanding bytes and blocks."""
-
-    space: int
-    objects: int
-
-
-@dataclass(frozen=True, slots=True)
-class SiteChange:
-    """A site in both profiles. stderr_space: of the difference; None = neither is sampled."""
-
-    id: str
-    change: Change
-    kind: str
-    old: Held
-    new: Held
-    frames: tuple[Frame, ...]
-    stderr_space: int | None = None
-
-    @property
-    def space(self) -> int:
-        return self.new.space - self.old.space
-
-    @property
-    def objects(self) -> int:
-        return self.new.objects - self.old.objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +28,7 @@ class Comparison:
     """changes: largest growth first, largest loss last.
     unchanged: the number of sites that are not in `changes`.
     unattributed: blocks without a stack, before and after; they are in no site.
+    places: () where one profile has none (of another version).
     """
 
     old: Profile
@@ -66,6 +36,8 @@ class Comparison:
     changes: tuple[SiteChange, ...]
     unchanged: int
     unattributed: tuple[Held, Held]
+    difference: Difference
+    places: tuple[PlaceChange, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -74,7 +46,7 @@ def compare(old: Profile, new: Profile) -> Comparison:
     programs = _programs(old, new)
     sites = [_renamed(site, *programs) for site in old.sites] if programs else old.sites
     before, after = merged_sites(sites), merged_sites(new.sites)
-    changes = []
+    changes = list[SiteChange]()
     for id_ in dict.fromkeys((*after, *before)):
         change = _change(before.get(id_), after.get(id_))
         if change is not None:
@@ -87,8 +59,23 @@ def compare(old: Profile, new: Profile) -> Comparison:
         changes=tuple(changes),
         unchanged=len(before.keys() | after.keys()) - len(changes),
         unattributed=(unattributed[0], unattributed[1]),
+        difference=_difference(old, new, changes, unattributed[1].space - unattributed[0].space),
+        places=compare_places(old, new, programs) if all(map(_has_places, (old, new))) else (),
         notes=tuple(_notes(old, new)),
     )
+
+
+def _has_places(profile: Profile) -> bool:
+    return bool(profile.places or not profile.sites)
+
+
+def _difference(old: Profile, new: Profile, changes: Iterable[SiteChange], unattributed: int) -> Difference:
+    """Growth counts before sums."""
+    space = sum(change.space for change in changes if change.kind not in NO_LEAKS) + unattributed
+    growth = faster(rate_of(old), rate_of(new)) if are_judged(old, new) else None
+    more = growth.bytes_per_s if growth and growth.is_significant else space
+    outcome = Outcome.WORSE if more > 0 else Outcome.BETTER if more < 0 else Outcome.SAME
+    return Difference(outcome, space, growth)
 
 
 def _programs(old: Profile, new: Profile) -> tuple[str, str] | None:
@@ -176,15 +163,6 @@ def _change(old: CallSite | None, new: CallSite | None) -> SiteChange | None:
     rounded = None if error is None else round(error)
     change = change_of(old, new, space or objects)
     return SiteChange(shown.id, change, shown.kind, before, after, shown.frames, rounded)
-
-
-def change_of(old: object, new: object, difference: float) -> Change:
-    """old, new: false where the site is absent."""
-    if not old:
-        return Change.NEW
-    if not new:
-        return Change.GONE
-    return Change.GROWN if difference > 0 else Change.SHRUNK
 
 
 def _notes(old: Profile, new: Profile) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from memleak_android.host.profile.comparison import Change
+from memleak_android.host.profile.changes import Change
 from memleak_android.host.profile.field_types import ALWAYS, Count
 from memleak_android.host.profile.profile import Frame, Profile
 

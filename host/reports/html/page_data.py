@@ -23,6 +23,7 @@ from memleak_android.host.reports.html.flame_tree import (
     flat_tree,
 )
 from memleak_android.host.reports.text.answer import answer_text
+from memleak_android.host.reports.text.comparison import difference_line
 from memleak_android.host.reports.text.gate import verdict_line
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
 from memleak_android.host.reports.text.memory import memory_line
@@ -81,6 +82,8 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
     return _data(comparison.new, sites, [], 4) | {
         "title": _subject(comparison.new),
         "facts": [*_facts(comparison.new), ["compared with", was]],
+        "answer": difference_line(comparison),
+        "state": str(comparison.difference.outcome),
         "verdict": str(comparison.new.verdict),
         "why": f"{sum(1 for change in comparison.changes if change.space > 0)} sites grew",
         "notes": [bounded(note) for note in comparison.notes],

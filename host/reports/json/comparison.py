@@ -4,7 +4,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-from memleak_android.host.profile.comparison import Comparison, Held, SiteChange
+from memleak_android.host.profile.changes import Difference, Held, PlaceChange, SiteChange
+from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.json.report import REPORT
 
@@ -21,11 +22,13 @@ def _diff(comparison: Comparison) -> dict[str, Any]:
     before, after = comparison.unattributed
     return {
         "schema": "memleak-android/diff/1",
+        "answer": REPORT.form(Difference).write(comparison.difference),
         "old": Held(old.inuse_space, old.inuse_objects),
         "new": Held(new.inuse_space, new.inuse_objects),
         "unattributed_old": before,
         "unattributed_new": after,
         "unchanged_sites": comparison.unchanged,
+        "places": [REPORT.form(PlaceChange).write(change) for change in comparison.places],
         "sites": [REPORT.form(SiteChange).write(change) for change in comparison.changes],
         "notes": list(comparison.notes),
     }

@@ -101,7 +101,7 @@ def _table(
     for number, place in enumerate(shown, 1):
         site = sites.get(numbers[id(place)])
         rate = f" {_rate(place):>14}" if is_growth else ""
-        yield "bold", _cut(f"{number:>2}{rate} {_sums(place)}  {_where(place, site, options)}")
+        yield "bold", _cut(f"{number:>2}{rate} {_sums(place)}  {where(place, site, options)}")
         if number <= DETAILED:
             yield from _detail(place, site, options)
     if len(listed) > len(shown):
@@ -150,7 +150,7 @@ def _missing_lines(profile: Profile, shown: Sequence[Place]) -> str:
     return f"no lines of {printable(module_name(module))}: {way_out(module, build_ids[module])}"
 
 
-def _where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
+def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     """`Invoice::render  cache.cc:3, by std::string::_M_create  (still referenced)`; `mawk+0x5e10` without a name."""
     name = short_name(place.function) if place.function else ""
     module = module_name(place.module) if place.module else ""
@@ -210,7 +210,7 @@ def _rest_line(others: Sequence[Place], options: ReportOptions) -> str:
     if steady := [one for one in others if one.kind != _OF_RUNTIME]:
         largest = max(steady, key=lambda one: one.space)
         sums = f"{size_text(sum(one.space for one in steady))} in {len(steady):,} place{'s' * (len(steady) != 1)}"
-        parts.append(f"Not growing: {sums}, most in {_where(largest, None, options)}")
+        parts.append(f"Not growing: {sums}, most in {where(largest, None, options)}")
     if runtime := sum(one.space for one in others if one.kind == _OF_RUNTIME):
         parts.append(f"{'the' if parts else 'The'} C/C++ runtime's own: {size_text(runtime)}")
     return _cut("; ".join(parts))

@@ -1,18 +1,21 @@
 """`diff` as text: the answer, what grew, what shrank."""
 
 from collections import Counter
-from collections.abc import Iterator
-from math import hypot
-from typing import TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TextIO, TypeVar
 
 from memleak_android.host.console import printable
-from memleak_android.host.profile.answer import AnswerState
-from memleak_android.host.profile.comparison import Change, Comparison, Held, SiteChange
+from memleak_android.host.profile.changes import Change, Held, Outcome, PlaceChange, Rate, SiteChange
+from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.profile.field_types import NO_LEAKS
+from memleak_android.host.profile.short_names import short_name
 from memleak_android.host.reports.base import ReportOptions, amount, frame_lines, write_styled
+from memleak_android.host.reports.text.by_place import where
 from memleak_android.host.reports.text.units import rate_text, size_text
 
 STYLES = {Change.NEW: "bold red", Change.GROWN: "red", Change.SHRUNK: "green", Change.GONE: "bold green"}
+OUTCOME_STYLES = {Outcome.WORSE: "bold red", Outcome.BETTER: "bold green", Outcome.SAME: "bold"}
+T = TypeVar("T", PlaceChange, SiteChange)
 
 
 def write(comparison: Comparison, stream: TextIO, options: ReportOptions) -> None:
@@ -25,66 +28,90 @@ def signed(space: int, objects: int) -> str:
     return f"{space:+,} byte{'s' * (abs(space) != 1)} in {objects:+,} allocation{'s' * (abs(objects) != 1)}"
 
 
-def _answer(comparison: Comparison) -> tuple[str, str]:
-    """`WORSE  grows by 3.0 ± 0.1 MiB/min more, holds 1.2 MiB more: 2 stacks new, 3 grown`. Rates count before sums."""
-    changes = [change for change in comparison.changes if change.kind not in NO_LEAKS]
-    old, new = comparison.unattributed
-    space = sum(change.space for change in changes) + new.space - old.space
-    rate, error = _more_growth(comparison)
-    worse = rate - error if abs(rate) > error else space
-    parts = [f"grows by {rate_text(abs(rate), error)} {_direction(rate)}"] if abs(rate) > error else []
-    if space:
-        counts = Counter(change.change for change in changes)
+def difference_line(comparison: Comparison) -> str:
+    """`WORSE  grows by 3.0 ± 0.1 MiB/min more, holds 1.2 MiB more: places 2 new, 3 grown`."""
+    difference = comparison.difference
+    if difference.outcome is Outcome.SAME:
+        return "SAME  no difference"
+    parts = []
+    if difference.growth and difference.growth.is_significant:
+        parts.append(f"grows by {_faster(difference.growth)}")
+    if difference.space:
+        held = f"holds {size_text(abs(difference.space))} {_direction(difference.space)}"
+        counts = Counter(change.change for change in _of_user(comparison))
         kinds = ", ".join(f"{counts[one]} {one}" for one in Change if counts[one])
-        parts.append(f"holds {size_text(abs(space))} {_direction(space)}{f': stacks {kinds}' * bool(kinds)}")
-    if not worse:
-        return "bold", "SAME  no difference"
-    word, style = ("WORSE", Change.NEW) if worse > 0 else ("BETTER", Change.GONE)
-    return STYLES[style], f"{word}  {', '.join(parts)}"
+        what = "places" if comparison.places else "stacks"
+        parts.append(f"{held}: {what} {kinds}" if kinds else held)
+    return f"{difference.outcome.upper()}  {', '.join(parts)}"
+
+
+def _of_user(comparison: Comparison) -> list[PlaceChange] | list[SiteChange]:
+    if comparison.places:
+        return [change for change in comparison.places if change.place.kind not in NO_LEAKS]
+    return [change for change in comparison.changes if change.kind not in NO_LEAKS]
+
+
+def _faster(rate: Rate) -> str:
+    return f"{rate_text(abs(rate.bytes_per_s), rate.margin)} {_direction(rate.bytes_per_s)}"
 
 
 def _direction(difference: float) -> str:
     return "more" if difference > 0 else "less"
 
 
-def _more_growth(comparison: Comparison) -> tuple[float, float]:
-    """Bytes per second that the new program grows faster, and half of the 95 % interval; 0 where one was not judged."""
-    rates = []
-    for profile in (comparison.old, comparison.new):
-        if profile.answer is None or profile.growth is None or not profile.growth.is_judged:
-            return 0.0, 0.0
-        growth = profile.answer.growth if profile.answer.state is AnswerState.LEAKING else None
-        rates.append((growth.bytes_per_s, (growth.high - growth.low) / 2) if growth else (0.0, 0.0))
-    (was, was_error), (now, now_error) = rates
-    return now - was, hypot(was_error, now_error)
-
-
 def _lines(comparison: Comparison, options: ReportOptions) -> Iterator[tuple[str, str]]:
-    yield _answer(comparison)
+    yield OUTCOME_STYLES[comparison.difference.outcome], difference_line(comparison)
     yield "", ""
-    grown = [change for change in comparison.changes if change.change in (Change.NEW, Change.GROWN)]
-    shrunk = [
-        change for change in reversed(comparison.changes) if change.change in (Change.SHRUNK, Change.GONE)
-    ]
-    for changes in (grown, shrunk):
-        shown = changes[: options.top] if options.top else changes
-        for change in shown:
-            yield from _change_lines(change)
-        if len(shown) < len(changes):
-            yield "", f"… {len(changes) - len(shown)} more (-T 0 shows all)"
-        if shown:
-            yield "", ""
+    if comparison.places:
+        yield from _by_direction(comparison.places, _place_lines, options)
+    if options.verbose or not comparison.places:
+        yield from _by_direction(comparison.changes, _change_lines, options)
     yield from (("", line) for line in _sums(comparison))
     yield from (("yellow", f"note: {printable(note)}") for note in comparison.notes)
+    if comparison.places and comparison.changes and not options.verbose:
+        yield "", "next: -v shows the stacks, -o x.html a page"
 
 
-def _change_lines(change: SiteChange) -> Iterator[tuple[str, str]]:
-    error = f" ± {change.stderr_space:,}" if change.stderr_space is not None else ""
+def _by_direction(
+    changes: Sequence[T],
+    lines: Callable[[T, ReportOptions], Iterable[tuple[str, str]]],
+    options: ReportOptions,
+) -> Iterator[tuple[str, str]]:
+    """What grew, then what shrank, the most first."""
+    grown = [change for change in changes if change.change in (Change.NEW, Change.GROWN)]
+    shrunk = [change for change in reversed(changes) if change.change in (Change.SHRUNK, Change.GONE)]
+    for those in (grown, shrunk):
+        shown = those[: options.top] if options.top else those
+        for change in shown:
+            yield from lines(change, options)
+        if len(shown) < len(those):
+            yield "", f"… {len(those) - len(shown)} more (-T 0 shows all)"
+        if shown:
+            yield "", ""
+
+
+def _place_lines(change: PlaceChange, options: ReportOptions) -> Iterator[tuple[str, str]]:
+    rate = f", grows by {_faster(change.growth)}" if change.growth and change.growth.is_significant else ""
+    yield STYLES[change.change], f"{_head(change)}{rate}"
+    former = f", was {printable(short_name(change.former))}" if change.former else ""
+    yield "", f"       {where(change.place, None, options)}{former}"
+    yield "dim", f"       {_held(change)}, {change.stacks:,} stack{'s' * (change.stacks != 1)}"
+
+
+def _change_lines(change: SiteChange, options: ReportOptions) -> Iterator[tuple[str, str]]:
     kind = f", {printable(change.kind)}" if change.kind != "user" else ""
-    yield STYLES[change.change], f"{change.change:<6} {signed(change.space, change.objects)}{error}{kind}"
-    was, now = (amount(held.space, held.objects) for held in (change.old, change.new))
-    yield "dim", f"       {was} → {now}, id {change.id}"
+    yield STYLES[change.change], f"{_head(change)}{kind}"
+    yield "dim", f"       {_held(change)}, id {change.id}"
     yield from (("", line) for line in frame_lines(change.frames))
+
+
+def _head(change: PlaceChange | SiteChange) -> str:
+    error = f" ± {change.stderr_space:,}" if change.stderr_space is not None else ""
+    return f"{change.change:<6} {signed(change.space, change.objects)}{error}"
+
+
+def _held(change: PlaceChange | SiteChange) -> str:
+    return " → ".join(amount(held.space, held.objects) for held in (change.old, change.new))
 
 
 def _sums(comparison: Comparison) -> Iterator[str]:

@@ -35,8 +35,9 @@ def measured(folder: Path, added: str, call: str) -> Path:
 
 
 def test_same_program_elsewhere_in_memory_and_with_one_leak_added(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     first = measured(tmp_path / "1", "", "")
     again = measured(tmp_path / "2", "", "")
     leaking = measured(tmp_path / "3", ADDED, "leak();")  # the other lines move
@@ -53,7 +54,10 @@ def test_same_program_elsewhere_in_memory_and_with_one_leak_added(
     assert (site["change"], site["new"]) == ("new", {"space": 61, "objects": 1})
     assert [frame["function"] for frame in site["frames"][:3]] == ["malloc", "leak", "main"]
     text = diff(first, leaking)
-    assert "new    +61 bytes in +1 allocation\n" in text
+    assert text.splitlines()[:4] == [
+        "WORSE  holds 61 B more: places 1 new", "", "new    +61 bytes in +1 allocation", "       leak  3/program.c:4"
+    ]  # fmt: skip
+    assert "#1  leak" in diff("-v", first, leaking) and "#1" not in text
     assert "1 new, 0 grown, 0 shrunk, 0 gone" in text
 
 

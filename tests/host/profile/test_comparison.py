@@ -9,7 +9,8 @@ import pytest
 
 from memleak_android.host.profile import comparison
 from memleak_android.host.profile.answer import Answer, AnswerState
-from memleak_android.host.profile.comparison import Change, compare, merged_sites
+from memleak_android.host.profile.changes import Change
+from memleak_android.host.profile.comparison import compare, merged_sites
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.site_id import site_id

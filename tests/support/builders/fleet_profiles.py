@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memleak_android.host.profile.comparison import Change
+from memleak_android.host.profile.changes import Change
 from memleak_android.host.profile.fleet_profile import (
     CachedFiles,
     FleetProfile,
