@@ -114,6 +114,8 @@ enum ml_function {
 	ML_FN_MMAP64 = 33,
 	ML_FN_MUNMAP = 34,
 	ML_FN_MREMAP = 35,
+	ML_FN_SHMAT = 36, /* shmdt is a munmap of unknown size */
+	ML_FN_SBRK = 37,  /* and brk; what they give back is a munmap */
 	ML_FN_PAIR = 64, /* the first of a session's --pairs; SESSION, "pairs" names each */
 	ML_FN_MAX = 128,
 };

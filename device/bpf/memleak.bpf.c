@@ -159,19 +159,10 @@ SEC("tracepoint/syscalls/sys_enter_execveat") int execat_begins(void *event)
 }
 
 #ifndef ML_OLD_KERNEL
-SEC("tracepoint/syscalls/sys_exit_mmap") int region_mapped(void *event)
+/* Also of munmap, mremap, shmat, shmdt and brk. */
+SEC("tracepoint/syscalls/sys_exit_mmap") int region_changed(void *event)
 {
-	return ml_region_mapped(event);
-}
-
-SEC("tracepoint/syscalls/sys_exit_munmap") int region_unmapped(void *event)
-{
-	return ml_region_unmapped(event);
-}
-
-SEC("tracepoint/syscalls/sys_exit_mremap") int region_moved(void *event)
-{
-	return ml_region_moved(event);
+	return ml_region_changed(event);
 }
 #endif
 

@@ -46,7 +46,7 @@ static __always_inline bool ml_read_region_call(void *event, struct ml_region_ca
 	if (!call->thread)
 		return false;
 	call->regs = &call->thread->returned;
-	return ml_read_syscall(call->regs, &call->first) && !ml_is_of_heap(call->thread, ML_SP(call->regs));
+	return ml_read_syscall(call->regs, &call->first);
 }
 
 /* Whether evidence is due: for a key's 1st, 2nd, 4th, 8th … call. Gives a call whose stack the key does not tell a key of its own. */
@@ -84,34 +84,49 @@ static __always_inline void ml_record_region(const struct ml_region_call *call, 
 		ml_count(ML_LOST_RING_FULL, 1);
 }
 
-static __always_inline int ml_region_mapped(void *event)
+static __always_inline bool ml_is_unmapping(const struct ml_region_call *call, ml_u64 number)
 {
-	struct ml_region_call call;
-
-	if (ml_read_region_call(event, &call))
-		ml_record_region(&call, ML_FN_MMAP, ML_SYSCALL_ARG2(call.regs), 0);
-	return 0;
+	if (number == ML_NR_MREMAP) /* an old size of 0 doubles a shared region */
+		return ML_SYSCALL_ARG2(call->regs) && !(ML_SYSCALL_ARG4(call->regs) & ML_MREMAP_DONTUNMAP);
+	return number == ML_NR_MUNMAP || number == ML_NR_SHMDT;
 }
 
-static __always_inline int ml_region_unmapped(void *event)
+static __always_inline ml_u32 ml_region_function(ml_u64 number)
 {
-	struct ml_region_call call;
-
-	if (ml_read_region_call(event, &call))
-		ml_send_region(call.regs, call.thread, ML_FN_MUNMAP, call.first, ML_SYSCALL_ARG2(call.regs), 0, 0);
-	return 0;
+	switch (number) {
+	case ML_NR_MMAP: return ML_FN_MMAP;
+	case ML_NR_MREMAP: return ML_FN_MREMAP;
+	case ML_NR_SHMAT: return ML_FN_SHMAT;
+	case ML_NR_BRK: return ML_FN_SBRK;
+	default: return 0;
+	}
 }
 
-/* Linux 5.7 has MREMAP_DONTUNMAP, by which the old region stays; an old size of 0 doubles a shared one. */
-static __always_inline int ml_region_moved(void *event)
+/* event: struct syscall_trace_exit of a call of the family. Sizes that the call does not tell are 0: the agent finds them. */
+static __always_inline int ml_region_changed(void *event)
 {
 	struct ml_region_call call;
+	bool is_of_heap;
+	ml_u64 number;
+	ml_u32 function;
 
 	if (!ml_read_region_call(event, &call))
 		return 0;
-	if (!(ML_SYSCALL_ARG4(call.regs) & ML_MREMAP_DONTUNMAP))
-		ml_send_region(call.regs, call.thread, ML_FN_MUNMAP, call.first, ML_SYSCALL_ARG2(call.regs), 0, 0);
-	ml_record_region(&call, ML_FN_MREMAP, ML_SYSCALL_ARG3(call.regs), call.first);
+	number = ML_SYSCALL_NUMBER(call.regs);
+	is_of_heap = ml_is_of_heap(call.thread, ML_SP(call.regs));
+	if (number == ML_NR_BRK && (is_of_heap || !call.first)) /* brk(0) asks where it is */
+		ml_send_region(call.regs, call.thread, ML_FN_SBRK, call.value, 0, ML_BREAK_IS_NO_REGION, 0);
+	else if (!is_of_heap && ml_is_unmapping(&call, number))
+		ml_send_region(call.regs, call.thread, ML_FN_MUNMAP, call.first,
+			       number == ML_NR_SHMDT ? 0 : ML_SYSCALL_ARG2(call.regs), 0, 0);
+	function = ml_region_function(number);
+	if (is_of_heap || !function || (function == ML_FN_SBRK && !call.first))
+		return 0;
+	ml_record_region(&call, function,
+			 function == ML_FN_MMAP   ? ML_SYSCALL_ARG2(call.regs) :
+			 function == ML_FN_MREMAP ? ML_SYSCALL_ARG3(call.regs) :
+						    0,
+			 function == ML_FN_MREMAP ? call.first : 0);
 	return 0;
 }
 #endif

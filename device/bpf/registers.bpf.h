@@ -31,6 +31,13 @@ struct ml_regs {
 #define ML_SYSCALL_ARG2(regs) ((regs)->si)
 #define ML_SYSCALL_ARG3(regs) ((regs)->dx)
 #define ML_SYSCALL_ARG4(regs) ((regs)->r10)
+#define ML_SYSCALL_NUMBER(regs) ((regs)->orig_ax)
+#define ML_NR_MMAP 9 /* arch/x86/entry/syscalls/syscall_64.tbl */
+#define ML_NR_MUNMAP 11
+#define ML_NR_BRK 12
+#define ML_NR_MREMAP 25
+#define ML_NR_SHMAT 30
+#define ML_NR_SHMDT 67
 #define ML_RETURN_VALUE(regs) ((regs)->ax)
 #define ML_SP(regs) ((regs)->sp)
 #define ML_IP(regs) ((regs)->ip)
@@ -93,6 +100,13 @@ struct ml_regs {
 #define ML_SYSCALL_ARG2(regs) ((regs)->x[1])
 #define ML_SYSCALL_ARG3(regs) ((regs)->x[2])
 #define ML_SYSCALL_ARG4(regs) ((regs)->x[3])
+#define ML_SYSCALL_NUMBER(regs) ((regs)->x[8])
+#define ML_NR_MMAP 222 /* include/uapi/asm-generic/unistd.h */
+#define ML_NR_MUNMAP 215
+#define ML_NR_BRK 214
+#define ML_NR_MREMAP 216
+#define ML_NR_SHMAT 196
+#define ML_NR_SHMDT 197
 #define ML_RETURN_VALUE(regs) ((regs)->x[0])
 #define ML_SP(regs) ((regs)->sp)
 #define ML_IP(regs) ((regs)->pc)

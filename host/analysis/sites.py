@@ -30,7 +30,7 @@ from memleak_android.unwind.trace import Method, TraceEnd
 
 _STACKS_AT_ONCE = 1 << 16
 _SITES_PER_PROGRESS = 1 << 12
-_WRAPPER = re.compile(r"_*(GI_+)?(mmap|mmap64|mremap|syscall)")
+_WRAPPER = re.compile(r"_*(GI_+)?(mmap|mmap64|mremap|shmat|s?brk|syscall)")
 FOLDED = "[further calls of a recursion, or other frames, left out]"
 _END_NAMES = {end.value: end.name for end in TraceEnd}
 
@@ -94,7 +94,7 @@ class SiteNamer:
             functions = table.traces["function"][traces].tolist()
             for function, trace in zip(functions, traces.tolist(), strict=True):
                 numbers = table.frame_numbers(trace).tolist()
-                if is_region(function) and numbers and _is_wrapper(frames_of(numbers[0])):
+                while is_region(function) and numbers and _is_wrapper(frames_of(numbers[0])):
                     del numbers[0]
                 frames = tuple(chain((calls[function],), chain.from_iterable(map(frames_of, numbers))))
                 yield frames, id_of_parts([identities[function], *map(identity_of, numbers)])

@@ -97,6 +97,8 @@ class Function(IntEnum):
     MMAP64 = 33
     MUNMAP = 34
     MREMAP = 35
+    SHMAT = 36
+    SBRK = 37
     PAIR = 64
 
 

@@ -156,6 +156,13 @@ static int attach_one(struct ml_bpf *bpf, const char *name, const char *category
 	return -1;
 }
 
+/* Kernels need not have System V's shared memory (CONFIG_SYSVIPC): Android's do not. What releases comes before what acquires. */
+static const struct {
+	const char *event;
+	bool is_needed;
+} region_calls[] = { { "sys_exit_munmap", true }, { "sys_exit_shmdt", false }, { "sys_exit_mremap", true },
+		     { "sys_exit_mmap", true },   { "sys_exit_shmat", false }, { "sys_exit_brk", true } };
+
 int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 {
 	static struct sites sites;
@@ -170,10 +177,9 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 		return ml_bpf_fail("could not follow mappings", errno);
 	if (attach_one(bpf, "process_fork", "task", "task_newtask") && (config->follow || config->whole_machine))
 		return ml_bpf_fail("could not follow forks", errno);
-	if (attach_one(bpf, "region_unmapped", "syscalls", "sys_exit_munmap") ||
-	    attach_one(bpf, "region_moved", "syscalls", "sys_exit_mremap") ||
-	    attach_one(bpf, "region_mapped", "syscalls", "sys_exit_mmap"))
-		return ml_bpf_fail("could not follow mappings", errno);
+	for (size_t i = 0; i < sizeof(region_calls) / sizeof(region_calls[0]); i++)
+		if (attach_one(bpf, "region_changed", "syscalls", region_calls[i].event) && region_calls[i].is_needed)
+			return ml_bpf_fail("could not follow mappings", errno);
 	return list(&sites, bpf, config) || place_all(bpf, config, &sites, pid) ? -1 : 0;
 }
 

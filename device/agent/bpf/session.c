@@ -44,11 +44,13 @@ static void write_events(struct ml_bpf_session *session)
 static void on_event(struct ml_bpf_session *session, const struct ml_event *event)
 {
 	bool is_region = event->function >= ML_FN_MMAP && event->function < ML_FN_PAIR;
+	struct ml_event whole = *event;
+	int change = is_region ? ml_region_complete(&session->region_sizes, &whole) : 1;
 
-	if (is_region && ml_regions_apply(&session->regions, event))
+	if (change < 0 || (is_region && change && ml_regions_apply(&session->regions, &whole)))
 		session->base.lost[ML_LOST_REGIONS]++;
-	if (session->base.config->events && (!is_region || session->base.config->mmap > 1))
-		session->base.is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
+	if (change > 0 && session->base.config->events && (!is_region || session->base.config->mmap > 1))
+		session->base.is_host_gone |= ml_event_batch_add(&session->events, &whole) != 0;
 }
 
 /* Of a packed record: head, at most 64 registers, ML_BPF_WORDS_MAX words with their offsets. */
@@ -201,6 +203,7 @@ static int drain(struct ml_bpf_session *session)
 
 	/* Mappings first: new stacks are resolved in them. */
 	session->base.lost[ML_LOST_MAPPINGS] += ml_sideband_drain(session->sideband);
+	session->region_sizes.n_looks = 0;
 	records = ml_bpf_drain(&session->bpf);
 	ml_bpf_recycle_rules(&session->bpf, session->frames, &session->processes);
 	write_events(session);

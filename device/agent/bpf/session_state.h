@@ -7,6 +7,7 @@
 #include "agent/probes/frames.h"
 #include "agent/bpf/long_stack.h"
 #include "agent/process/process_set.h"
+#include "agent/evidence/region_sizes.h"
 #include "agent/evidence/regions.h"
 #include "agent/process/sideband.h"
 #include "agent/session/loop.h"
@@ -31,6 +32,7 @@ struct ml_bpf_session {
 	ml_u64 next_ended_ns, evidence_records, self_tests, n_children;
 	ml_u64 before_armed[ML_LOST_MAX]; /* counted while the probes were placed one by one */
 	struct ml_regions regions;
+	struct ml_region_sizes region_sizes;
 	struct ml_stacks stacks;
 	struct ml_trampolines trampolines;
 	struct ml_long_stacks long_stacks;

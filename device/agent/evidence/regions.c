@@ -123,6 +123,17 @@ static int cut(struct ml_regions *regions, ml_u32 pid, ml_u64 start, ml_u64 end,
 	return 0;
 }
 
+/* shmdt() gives the address only. */
+static int detach(struct ml_regions *regions, const struct ml_event *event)
+{
+	size_t at = find(regions, event->pid, event->address);
+	const struct ml_region *row = &regions->rows[at];
+
+	if (at == regions->count || row->pid != event->pid || row->start != event->address || row->function != ML_FN_SHMAT)
+		return 0;
+	return cut(regions, event->pid, row->start, row->end, event->timestamp_ns);
+}
+
 int ml_regions_apply(struct ml_regions *regions, const struct ml_event *event)
 {
 	ml_u64 page = (ml_u64)sysconf(_SC_PAGESIZE);
@@ -137,6 +148,8 @@ int ml_regions_apply(struct ml_regions *regions, const struct ml_event *event)
 	};
 
 	regions->work += SEARCH_WORK;
+	if (event->function == ML_FN_MUNMAP && !event->size)
+		return detach(regions, event);
 	if (row.end <= row.start)
 		return 0;
 	if (event->function == ML_FN_MUNMAP)

@@ -15,6 +15,7 @@
 #include "agent/protocol/abstract_socket.h"
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/nursery.h"
+#include "agent/evidence/region_sizes.h"
 #include "agent/shim/children.h"
 #include "agent/shim/command.h"
 #include "agent/shim/handshakes.h"
@@ -37,6 +38,7 @@ struct session {
 	struct ml_settings settings;
 	struct ml_preload_seen seen;
 	struct ml_preload_regions regions;
+	struct ml_region_sizes region_sizes;
 	struct ml_preload_processes processes;
 	struct ml_preload_children children;
 	int listener;
@@ -92,13 +94,15 @@ static void on_evidence(void *context, const struct ml_evidence *record)
 static void on_event(void *context, const struct ml_event *event)
 {
 	struct session *session = context;
+	bool is_region = event->function >= ML_FN_MMAP && event->function < ML_FN_PAIR;
 
-	bool is_region = event->function >= ML_FN_MMAP && event->function <= ML_FN_MREMAP;
+	struct ml_event whole = *event;
+	int change = is_region ? ml_region_complete(&session->region_sizes, &whole) : 1;
 
-	if (is_region && ml_preload_regions_add(&session->regions, event))
+	if (change < 0 || (is_region && change && ml_preload_regions_add(&session->regions, &whole)))
 		session->base.lost[ML_LOST_REGIONS]++;
-	if (session->base.config->events && (!is_region || session->base.config->mmap > 1))
-		session->base.is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
+	if (change > 0 && session->base.config->events && (!is_region || session->base.config->mmap > 1))
+		session->base.is_host_gone |= ml_event_batch_add(&session->events, &whole) != 0;
 }
 
 static size_t drain(struct session *session)
@@ -107,6 +111,7 @@ static size_t drain(struct session *session)
 	size_t bytes = 0;
 
 	ml_preload_regions_begin(&session->regions);
+	session->region_sizes.n_looks = 0;
 	for (size_t i = 0; i < session->processes.n_targets; i++) {
 		bytes += ml_preload_target_drain(session->processes.targets[i], &sink);
 		session->base.is_host_gone |= ml_preload_hooked_write(session->processes.targets[i]) != 0;

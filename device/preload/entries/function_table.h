@@ -36,7 +36,11 @@
 	X(mmap, void *, (void *, size_t, int, int, int, long))   \
 	X(mmap64, void *, (void *, size_t, int, int, int, long)) \
 	X(munmap, int, (void *, size_t))                         \
-	X(mremap, void *, (void *, size_t, size_t, int, ...))
+	X(mremap, void *, (void *, size_t, size_t, int, ...))    \
+	X(shmat, void *, (int, const void *, int))               \
+	X(shmdt, int, (const void *))                            \
+	X(sbrk, void *, (long))                                  \
+	X(brk, int, (void *))
 
 /*
  * operator new and delete (Itanium C++ ABI, 5.1.5.3 "Operator Encodings"): hooked where the allocator's own object defines

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The mmap family. Without a region ledger each call is only forwarded. glibc and musl bind their own calls locally, so thread
+ * The mmap family, with System V's shared memory and the break. Without a region ledger each call is only forwarded. glibc and musl bind their own calls locally, so thread
  * stacks and malloc's own memory do not pass here.
  *
  * Only where off_t fits a register: on 32-bit systems mmap and mmap64 pass it differently.
  */
 #if __SIZEOF_LONG__ == 8
 
+#include <errno.h>
 #include <stddef.h>
 #include <sys/mman.h>
 
@@ -27,6 +28,9 @@
 ML_ENTRY6(mmap, ml_handle_mmap);
 ML_ENTRY6(mmap64, ml_handle_mmap64);
 ML_ENTRY6(mremap, ml_handle_mremap);
+ML_ENTRY(shmat, ml_handle_shmat);
+ML_ENTRY(sbrk, ml_handle_sbrk);
+ML_ENTRY(brk, ml_handle_brk);
 
 static unsigned long map(enum ml_function function, void *address, size_t size, int protection, int flags, int fd, long offset,
 			 const struct ml_registers *registers)
@@ -91,6 +95,64 @@ EXPORT int munmap(void *address, size_t size)
 
 	if (is_taken && !result)
 		ml_regions_unmapped((unsigned long)address, size, before_ns);
+	return result;
+}
+
+/* The agent finds the size in /proc/PID/maps. */
+HANDLER unsigned long ml_handle_shmat(int id, const void *address, int flags, const struct ml_registers *registers)
+{
+	struct ml_region_call call = { .function = ML_FN_SHMAT, .registers = registers };
+	int is_taken = ml_originals_ready() && ml_regions_take(registers->return_address);
+
+	call.address = (unsigned long)(ml_original.shmat ? (long)ml_original.shmat(id, address, flags) : ml_fail(ENOSYS));
+	if (is_taken && call.address != MAP_FAILED)
+		ml_regions_mapped(&call);
+	return call.address;
+}
+
+EXPORT int shmdt(const void *address)
+{
+	int is_taken = ml_originals_ready() && ml_regions_take((ml_u64)(unsigned long)__builtin_return_address(0));
+	ml_u64 before_ns = is_taken ? ml_clock_exact_ns() : 0;
+	int result = ml_original.shmdt ? ml_original.shmdt(address) : ml_fail(ENOSYS);
+
+	if (is_taken && !result)
+		ml_regions_unmapped((unsigned long)address, 0, before_ns);
+	return result;
+}
+
+static void move_break(unsigned long old, unsigned long new, ml_u64 before_ns, const struct ml_registers *registers)
+{
+	if (new < old)
+		ml_regions_unmapped(new, old - new, before_ns);
+	if (new > old)
+		ml_regions_mapped(&(struct ml_region_call){
+			.function = ML_FN_SBRK, .address = old, .size = new - old, .registers = registers });
+}
+
+/* Without the libc's own there is none: it keeps the break in a variable. */
+HANDLER unsigned long ml_handle_sbrk(long bytes, long unused, long unused_too, const struct ml_registers *registers)
+{
+	int is_taken = bytes && ml_originals_ready() && ml_regions_take(registers->return_address);
+	ml_u64 before_ns = is_taken ? ml_clock_exact_ns() : 0;
+	unsigned long old = ml_original.sbrk ? (unsigned long)ml_original.sbrk(bytes) : (unsigned long)ml_fail(ENOMEM);
+
+	(void)unused, (void)unused_too;
+	if (is_taken && old != MAP_FAILED)
+		move_break(old, old + (unsigned long)bytes, before_ns, registers);
+	return old;
+}
+
+HANDLER int ml_handle_brk(void *new, long unused, long unused_too, const struct ml_registers *registers)
+{
+	int is_taken = ml_original.sbrk && ml_originals_ready() && ml_regions_take(registers->return_address);
+	ml_u64 before_ns = is_taken ? ml_clock_exact_ns() : 0;
+	unsigned long old = is_taken ? (unsigned long)ml_original.sbrk(0) : 0;
+	int result = ml_original.brk ? ml_original.brk(new) : ml_fail(ENOMEM);
+
+	(void)unused, (void)unused_too;
+	if (is_taken && !result)
+		move_break(old, (unsigned long)new, before_ns, registers);
 	return result;
 }
 

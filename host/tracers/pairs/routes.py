@@ -27,7 +27,7 @@ from memleak_android.host.tracers.probes.return_sites import ReturnSites, calls_
 _NAME_BYTES_MAX = 119  # ML_PAIR_NAME_BYTES
 _NAMES_MAX = 192  # ML_PAIR_NAMES
 # The shim replaces these itself (device/preload/hooks/names.c): a slot leads to one entry.
-_REGIONS = ("mmap", "mmap64", "munmap", "mremap")
+_REGIONS = ("mmap", "mmap64", "munmap", "mremap", "shmat", "shmdt", "sbrk", "brk")
 _LOADER = (
     "dlopen",
     "android_dlopen_ext",

@@ -14,7 +14,7 @@ from tests.support.workloads import PROGRAMS
 
 PAGE, N_PAGES = 4096, 24
 END = 10**9
-MALLOC, MMAP, MUNMAP = 1, 32, 34
+MALLOC, MMAP, MUNMAP, SHMAT = 1, 32, 34, 36
 EVENT = np.dtype(
     [
         ("timestamp_ns", "<u8"), ("address", "<u8"), ("size", "<u8"), ("key", "<u8"), ("old_address", "<u8"),
@@ -53,7 +53,7 @@ def model(calls: np.ndarray) -> dict[int, int]:
         start = int(call["address"]) // PAGE
         for page in range(start, start - (-int(call["size"]) // PAGE)):
             pages.pop(page, None)
-            if call["function"] == MMAP:
+            if call["function"] in (MMAP, SHMAT):
                 pages[page] = int(call["timestamp_ns"])
     return pages
 
@@ -156,3 +156,11 @@ def test_times_and_sizes_that_cannot_be(replay: Path) -> None:
     calls["size"] = [2**64 - 1, 2**64 - 1, 0, 1]
     calls["function"] = MMAP
     assert set(replayed(replay, reading(END, calls))) <= {int(calls["address"][3]) // PAGE}
+
+
+def test_shared_memory_is_detached_by_its_address_alone(replay: Path) -> None:
+    calls = random_calls(np.random.default_rng(1), 5)
+    calls["function"] = [SHMAT, SHMAT, MMAP, MUNMAP, MUNMAP]
+    calls["address"] = PAGE * np.array([10, 20, 30, 10, 30])
+    calls["size"] = PAGE * np.array([3, 3, 3, 0, 0])
+    assert replayed(replay, reading(END, calls)) == model(calls[1:3]), "shmdt() of what mmap() has made fails"

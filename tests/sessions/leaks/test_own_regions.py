@@ -51,6 +51,22 @@ def test_of_a_running_program(tracer: str, tmp_path: Path) -> None:
     assert growing(found) == [("mmap", "new_arena", "main")]
 
 
+@pytest.mark.parametrize("tracer", ["preload", "bpf"])
+@pytest.mark.parametrize(
+    ("how", "function", "caller"), [("shm", "shmat", "arena_of_shm"), ("sbrk", "sbrk", "arena_of_break")]
+)
+def test_of_other_calls_than_mmap(how: str, function: str, caller: str, tracer: str, tmp_path: Path) -> None:
+    found = of_started(tracer, tmp_path, how)
+    assert growing(found) == [(function, caller, "main")]
+    held = sum(
+        site["inuse_space"]
+        for site in found["sites"]
+        if site["kind"] == "mmap" and site["growth"]["trend"] == "grows"
+    )
+    assert held == RUNS * 65536, "what was given back does not count"
+    assert "unowned" not in found
+
+
 def test_direct_system_calls_by_bpf(tmp_path: Path) -> None:
     found = of_started("bpf", tmp_path, "syscall")
     assert growing(found) == [("mmap", "arena_of_kernel", "main")]

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An allocator above mmap(). For each byte that comes through the FIFO argv[2] it maps 64 KiB and writes to it, maps and unmaps as
- * much, and answers by a byte into argv[3]; `q` ends it. argv[1]: "syscall": without libc's mmap().
+ * An allocator above the kernel's calls. For each byte that comes through the FIFO argv[2] it takes 64 KiB and writes to it, takes and
+ * gives back as much, and answers by a byte into argv[3]; `q` ends it. argv[1]: how: libc, syscall (mmap without libc), shm, sbrk.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,22 +28,58 @@ __attribute__((noipa)) static void *arena_of_kernel(void)
 	return memset((void *)address, 1, BYTES);
 }
 
-__attribute__((noipa)) static void borrow_arena(void)
+__attribute__((noipa)) static void *arena_of_shm(void)
 {
-	munmap(new_arena(), BYTES);
+	int id = shmget(IPC_PRIVATE, BYTES, 0600 | IPC_CREAT);
+	void *arena = shmat(id, NULL, 0);
+
+	shmctl(id, IPC_RMID, NULL);
+	return memset(arena, 1, BYTES);
 }
+
+__attribute__((noipa)) static void *arena_of_break(void)
+{
+	return memset(sbrk(BYTES), 1, BYTES);
+}
+
+static void unmap(void *arena)
+{
+	munmap(arena, BYTES);
+}
+
+static void detach(void *arena)
+{
+	shmdt(arena);
+}
+
+static void lower_break(void *arena)
+{
+	(void)arena;
+	sbrk(-BYTES);
+}
+
+static const struct {
+	const char *name;
+	void *(*take)(void);
+	void (*give_back)(void *);
+} ways[] = { { "libc", new_arena, unmap },
+	     { "syscall", arena_of_kernel, unmap },
+	     { "shm", arena_of_shm, detach },
+	     { "sbrk", arena_of_break, lower_break } };
 
 int main(int argc, char **argv)
 {
 	if (argc != 4)
 		return 2;
-	int is_direct = !strcmp(argv[1], "syscall"), requests = open(argv[2], O_RDWR), answers = open(argv[3], O_RDWR);
+	int requests = open(argv[2], O_RDWR), answers = open(argv[3], O_RDWR), way = 0;
 	char request;
 
+	while (strcmp(ways[way].name, argv[1]))
+		way++;
 	kept = malloc(1009);
 	while (read(requests, &request, 1) == 1 && request != 'q') {
-		(is_direct ? arena_of_kernel : new_arena)();
-		borrow_arena();
+		ways[way].take();
+		ways[way].give_back(ways[way].take());
 		if (write(answers, &request, 1) != 1)
 			return 1;
 	}
