@@ -67,6 +67,7 @@ static void note_entry(struct ml_elf *elf, const ElfW(Dyn) * entry)
 	elf->packed.has_addends |= tag == DT_ANDROID_RELA;
 	elf->has_runpath |= tag == DT_RPATH || tag == DT_RUNPATH;
 	elf->is_program |= tag == DT_DEBUG;
+	elf->is_symbolic |= tag == DT_SYMBOLIC || (tag == DT_FLAGS && value & DF_SYMBOLIC);
 }
 
 static int is_sound(const struct ml_elf *elf, const struct ml_elf_table *table)

@@ -30,6 +30,7 @@ struct ml_elf {
 	struct ml_elf_table packed;         /* DT_ANDROID_REL(A): "APS2" */
 	int has_runpath;                    /* DT_RPATH or DT_RUNPATH */
 	int is_program;                     /* has DT_DEBUG, unlike libraries */
+	int is_symbolic;                    /* its own definitions come first: DT_SYMBOLIC, DF_SYMBOLIC */
 };
 
 /* -1 if the section or a table that it names is malformed. */

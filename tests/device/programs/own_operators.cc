@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <new>
 #include <stdio.h>
+#include <string>
 #include <unistd.h>
 
 #define ROUNDS 7
@@ -117,6 +118,7 @@ struct alignas(256) Large {
 };
 
 static void *volatile kept;
+alignas(std::string) static char texts[ROUNDS][sizeof(std::string)];
 
 static void leak(void *(*leak_in_plugin)())
 {
@@ -129,6 +131,8 @@ static void leak(void *(*leak_in_plugin)())
 		kept = leak_in_plugin();
 		kept = operator new(99991);
 		operator delete(kept);
+		(new (texts[i]) std::string)->append(600, 'x'); /* libstdc++ takes 601 bytes, and gives back what it outgrows */
+		std::string().append(60000, 'x');
 		kept = new Large;
 		delete static_cast<Large *>(kept);
 		try {
