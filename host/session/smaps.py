@@ -44,9 +44,11 @@ class ReadMemory:
 
 
 def local_smaps(pid: int) -> bytes:
-    """Raises OSError."""
+    """b"" of a process that ended meanwhile: the text may lack its end. Raises OSError."""
     with Path(f"/proc/{pid}/smaps").open("rb") as file:
-        return file.read(SMAPS_BYTES_MAX)
+        text = file.read(SMAPS_BYTES_MAX)
+        file.seek(0)
+        return text if file.read(1) else b""
 
 
 LOCAL_MEMORY = ReadMemory(local_smaps)
@@ -115,6 +117,8 @@ class SmapsReader(SessionObserver):
             return None
         live = snapshot.live[snapshot.live["pid"] == pid]
         mappings = [*mappings_of(text)]
+        if not mappings:  # it is a zombie, whose memory is gone
+            return None
         if pid == target_pid(self.capture):
             known = self.capture.session.fields.get("balance")
             row = add_row(known, snapshot.timestamp_ns, balance_of(mappings, live))

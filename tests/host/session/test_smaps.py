@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.session.smaps import ReadMemory, SmapsReader
+from memleak_android.host.session.smaps import ReadMemory, SmapsReader, local_smaps
 from memleak_android.host.wire.blocks import Reason
 from tests.support.builders.blocks import end, hello, live_rows, snapshot
 
@@ -51,6 +53,16 @@ def test_the_target_is_the_first_as_soon_as_it_can_be_read() -> None:
     looks._next_s = 0.0
     looks.snapshot_arrived()
     assert read_pids(capture) == [TARGET, OTHER], "what there was of it"
+
+
+@pytest.mark.parametrize("read", [lambda pid: b"", local_smaps])
+def test_a_process_that_has_ended_adds_no_row_to_the_balance(read: Callable[[int], bytes]) -> None:
+    """A zombie's file is empty: as a row of zeros it would end any growth."""
+    with subprocess.Popen(["/bin/true"]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        capture = captured()
+        SmapsReader(capture, ReadMemory(lambda pid: read(zombie.pid))).snapshot_arrived()
+    assert not capture.session.fields.keys() & {"balance", "memory"}
 
 
 def asked_reader(capture: Capture, ask: Callable[[int], bytes]) -> None:
