@@ -146,7 +146,7 @@ def snoop(
         machine = snoop_machine(command, target, files)
         processes = machine.files(machine.pids, command)
         pids = tuple(process[0].pid for process in processes if process and process[0].pid)
-        plan, problems = plan_snoop(_requests(choice), processes, machine.opened, machine.throws)
+        plan, problems = plan_snoop(_requests(choice), processes, machine.opened, machine.can_unwind)
         for sentence in problems:
             say(sentence)
         outputs = _outputs(output, plan.functions, machine.names(pids), common.force, files)

@@ -101,7 +101,7 @@ class SnoopMachine:
 
     pids: of the options, or of --package.
     files: of each process, or of a command.
-    opened, throws: see plan_snoop().
+    opened, can_unwind: see plan_snoop().
     names: of processes by id.
     finder: opens the files of stacks.
     """
@@ -109,7 +109,7 @@ class SnoopMachine:
     pids: tuple[int, ...]
     files: Callable[[Sequence[int], Sequence[str]], list[list[ProbedFile]]]
     opened: Callable[[ProbedFile], str]
-    throws: Callable[[Sequence[ProbedFile]], bool] | None
+    can_unwind: Callable[[Sequence[ProbedFile]], bool] | None
     start: Callable[[SnoopOptions, SnoopPlan], AgentSession]
     names: Callable[[Sequence[int]], Mapping[int, str]]
     finder: FileFinder
@@ -142,7 +142,7 @@ def snoop_machine(command: Sequence[str], target: SnoopTarget, closed_later: Exi
         pids,
         lambda pids, command: remote.files(pids, say),
         remote.opened,
-        remote.throws,
+        lambda files: True,  # they are not all brought here to look
         remote.start,
         lambda pids: remote.names,
         remote.finder,

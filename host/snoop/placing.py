@@ -12,9 +12,14 @@ from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.functions.selection import FoundFunction
 from memleak_android.host.tracers.functions.written_names import is_called
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.function_extents import FunctionExtents
 from memleak_android.host.tracers.probes.placement import SINGLE_STEPPED
 from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
-from memleak_android.host.tracers.probes.return_sites import calls_nothing, find_return_sites
+from memleak_android.host.tracers.probes.return_sites import (
+    calls_nothing,
+    find_return_sites,
+    find_sites_with_parts,
+)
 from memleak_android.host.wire.calls import FUNCTIONS_MAX, ProbeKind
 
 Returns = Literal["auto", "trampoline", "instructions", "none"]
@@ -76,7 +81,7 @@ class _Offsets:
 class Placing:
     """Numbers functions and places their probes, in processes that may share files.
 
-    throws: exceptions may pass frames of these processes.
+    unwinds: exceptions or the end of a thread may leave frames of these processes.
     problems: returns that are not probed, and why.
     """
 
@@ -85,16 +90,17 @@ class Placing:
         formats: Sequence[tuple[str, CallFormat]],
         filters: Sequence[ArgumentFilter],
         returns: Returns,
-        throws: bool,
+        unwinds: bool,
     ) -> None:
         self._formats = formats
         self._filters = filters
-        self._returns = ("instructions" if throws else "trampoline") if returns == "auto" else returns
+        self._returns = ("instructions" if unwinds else "trampoline") if returns == "auto" else returns
         self._may_be_trampoline = returns != "instructions"
         self._numbers: dict[tuple[FileIdentity | None, int], int] = {}
         self._functions: list[SnoopedFunction] = []
         self._offsets: dict[tuple[FileIdentity | None, int], _Offsets] = {}
         self._probes: list[Probe] = []
+        self._extents: dict[str, FunctionExtents] = {}
         self.problems: list[str] = []
 
     def add(self, elf: ElfFile, functions: Sequence[FoundFunction]) -> None:
@@ -130,6 +136,9 @@ class Placing:
         ):
             return [(ProbeKind.RETURN, entry)]
         sites = find_return_sites(elf, one.file_offset, one.size, one.parts)
+        if sites.refusal and one.size:
+            extents = self._extents.setdefault(elf.path, FunctionExtents(elf))
+            sites = find_sites_with_parts(elf, one.file_offset, one.size, one.parts, extents)
         if sites.refusal:
             self.problems.append(
                 f"{one.name}: its return is not probed: {sites.refusal}; --returns trampoline probes it, but an"

@@ -73,22 +73,21 @@ def plan_snoop(
     requests: Requests,
     processes: Sequence[Sequence[ProbedFile]],
     opened: Callable[[ProbedFile], str] = lambda file: file.agent_path,
-    throws: Callable[[Sequence[ProbedFile]], bool] | None = None,
+    can_unwind: Callable[[Sequence[ProbedFile]], bool] | None = None,
 ) -> tuple[SnoopPlan, list[str]]:
     """The plan, and one sentence for each problem.
 
-    opened: where a file can be read on this machine. throws: whether exceptions may pass frames of a process's files,
-    None = their symbols tell.
+    opened: where a file can be read on this machine. can_unwind: whether exceptions or the end of a thread may leave frames of a
+    process's files; None = their symbols tell.
 
     Raises TargetError where nothing is left to probe."""
     selection = Selection(DebugFileSearch(requests.symbol_dirs), requests.max_matches, opened)
-    may_throw = throws or selection.can_throw
     is_auto = requests.returns == "auto"
     placing = Placing(
         (*requests.formats, ("*", UNKNOWN)),
         requests.filters,
         requests.returns,
-        is_auto and any(map(may_throw, processes)),
+        is_auto and any(map(can_unwind or selection.can_unwind, processes)),
     )
     for files in processes:
         found = [one for request in requests.functions for one in selection.find(request, files)]

@@ -17,7 +17,6 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.android.bpf import check_word_size, path_of
 from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
-from memleak_android.host.tracers.functions.selection import THROWERS
 
 
 class RemoteSnoop:
@@ -31,7 +30,6 @@ class RemoteSnoop:
             target, lambda _: target.deploy({"memleakd": find_binary("memleakd", target.arch)})
         )
         self._objects: dict[ProbedFile, RemoteObject] = {}
-        self._throwing: set[int] = set()
         self.names: dict[int, str] = {}
 
     def files(self, pids: Sequence[int], on_problem: Callable[[str], None]) -> list[list[ProbedFile]]:
@@ -44,9 +42,6 @@ class RemoteSnoop:
 
     def opened(self, file: ProbedFile) -> str:
         return str(self.finder.needed(file.pid, self._objects[file].mapping, "run as root"))
-
-    def throws(self, files: Sequence[ProbedFile]) -> bool:
-        return any(file.pid in self._throwing for file in files)
 
     def start(self, options: SnoopOptions, plan: SnoopPlan) -> AgentSession:
         channel = self._agent.open("snoop")
@@ -62,10 +57,8 @@ class RemoteSnoop:
         check_word_size(process)
         self.names[pid] = process.name
         found = []
-        for loaded in process.objects(self._agent.bring(), sorted(THROWERS)):
+        for loaded in process.objects(self._agent.bring(), ()):
             file = ProbedFile(pid, loaded.path, path_of(pid, loaded))
             self._objects[file] = loaded
             found.append(file)
-            if loaded.defines:
-                self._throwing.add(pid)
         return found

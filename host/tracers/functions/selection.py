@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from memleak_android.host.console import one_line
 from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.slots import called_names
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.symbols.debug_files import DebugFileSearch
 from memleak_android.host.symbols.demangle import demangle
@@ -19,7 +20,17 @@ from memleak_android.unwind.elf_headers import STT_GNU_IFUNC, STT_OBJECT
 _NAMES_SHOWN = 6
 
 # Itanium C++ ABI, "Exception Handling", §2.4.3; Rust's library/std/src/panicking.rs.
-THROWERS = {"__cxa_throw", "rust_panic"}
+_THROWERS = {"__cxa_throw", "rust_panic"}
+# Imports of what else unwinds (_Unwind_Resume: cleanups; glibc's nptl/unwind.c ends threads so), or loads code that may.
+_UNWINDERS = {
+    "_Unwind_ForcedUnwind",
+    "_Unwind_RaiseException",
+    "_Unwind_Resume",
+    "pthread_cancel",
+    "pthread_exit",
+    "thrd_exit",
+}
+_LOADERS = {"android_dlopen_ext", "dlmopen", "dlopen"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +83,18 @@ class Selection:
                 raise TargetError(f"cannot open {path}: {error.strerror}") from None
         return self._elf_files[path]
 
-    def can_throw(self, files: Sequence[ProbedFile]) -> bool:
-        """Whether one of the files can throw. A library that is stripped and has its runtime inside is not recognised."""
+    def can_unwind(self, files: Sequence[ProbedFile]) -> bool:
+        """Whether an exception or the end of a thread may leave frames of the files. A library that is stripped and has its runtime
+        inside is not recognised.
+        """
         for file in files:
-            with suppress(MemleakError):  # what is mapped and no ELF file throws nothing
+            with suppress(MemleakError):  # what is mapped and no ELF file unwinds nothing
                 elf = self.elf(file)
-                if elf.dynamic_functions(THROWERS) or elf.static_functions(THROWERS):
+                known = _THROWERS if elf.dynamic else _THROWERS | _UNWINDERS | _LOADERS
+                is_known = not elf.dynamic and not any(elf.symbol_tables())
+                if is_known or elf.dynamic_functions(_THROWERS) or elf.static_functions(known):
+                    return True
+                if not called_names(elf).isdisjoint(_UNWINDERS | _LOADERS):
                     return True
         return False
 

@@ -111,7 +111,7 @@ class Probes(Route):
     _of_pair: Sequence[FoundFunction] = ()
     _exits_found: dict[tuple[str, int], ReturnSites] = field(default_factory=dict)
     _extents: dict[str, FunctionExtents] = field(default_factory=dict)
-    _throws: bool | None = None  # whether the files can; None = not looked at yet
+    _unwinds: bool | None = None  # whether the files can; None = not looked at yet
 
     def check(self, rule: PairRule, function: FoundFunction) -> None:
         self._checked_elf(function, "where the kernel places no uprobes")
@@ -140,7 +140,7 @@ class Probes(Route):
         if (
             is_never_left
             or calls_nothing(elf, function.file_offset, function.size)
-            or not self._can_throw(function, elf)
+            or not self._can_unwind(function, elf)
         ):
             return None
         why = found.refusal or f"it ends in {', '.join(found.continued_in)}"
@@ -170,13 +170,13 @@ class Probes(Route):
             for name in found.continued_in
         )
 
-    def _can_throw(self, function: FoundFunction, elf: ElfFile) -> bool:
+    def _can_unwind(self, function: FoundFunction, elf: ElfFile) -> bool:
         """A device's files are not all brought here for this: its programs can, by their runtime."""
         if function.file.agent_path != elf.path:
             return True
-        if self._throws is None:
-            self._throws = self.selection.can_throw(self.files)
-        return self._throws
+        if self._unwinds is None:
+            self._unwinds = self.selection.can_unwind(self.files)
+        return self._unwinds
 
     def lines(self, number: int, rule: PairRule, function: FoundFunction) -> list[str]:
         site = ProbeSite(

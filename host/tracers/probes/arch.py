@@ -116,7 +116,6 @@ class ProbedArch:
     cheap: the kernel's word for that.
     arguments: registers of integer arguments.
     preserved: registers that hold the caller's values at the entry, the return address included.
-    loads: mnemonics that load a pointer unchanged.
     landing: mnemonic of the no-op at the start of a function.
     find_jumps: text and a range of it → sources and targets of what may be direct jumps or calls there.
     """
@@ -128,7 +127,6 @@ class ProbedArch:
     arguments: tuple[str, ...]
     preserved: frozenset[str]
     sp: str
-    loads: frozenset[str]
     landing: str
     find_jumps: FindJumps
 
@@ -142,7 +140,6 @@ X86_64 = ProbedArch(
     arguments=("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
     preserved=frozenset(("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")),
     sp="rsp",
-    loads=frozenset(("mov",)),
     landing="endbr64",
     find_jumps=find_jumps_x86_64,
 )
@@ -156,7 +153,6 @@ ARM64 = ProbedArch(
     arguments=("x0", "x1", "x2", "x3", "x4", "x5"),
     preserved=frozenset((*(f"x{n}" for n in range(19, 31)), "sp")),
     sp="sp",
-    loads=frozenset(("ldr", "ldar", "ldapr", "ldapur")),  # the last three load atomics
     landing="bti",
     find_jumps=find_jumps_arm64,
 )

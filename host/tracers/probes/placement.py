@@ -21,6 +21,9 @@ from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 SINGLE_STEPPED = "single-stepped"
 
+_COMPUTES = ("add", "sub")
+_STACK_POINTERS = ("rsp", "sp")
+_OF_EPILOGUES = ("add", "ldp", "ldr", "leave", "pop")
 FUNCTION_BYTES_MAX = 64 << 10  # functions of allocators have some hundred
 _RETURN_PATH_INSTRUCTIONS = 16
 _REACH = 64  # bytes from the start: a probe goes no further
@@ -161,16 +164,37 @@ def unprovable(arch: ProbedArch, code: bytes, instructions: list[Instruction]) -
     if instructions[-1].end - start != len(code):
         return f"+{instructions[-1].end - start:#x} cannot be decoded"
     for i, item in enumerate(instructions):
-        if item.flow is Flow.JUMP and item.is_indirect and not is_tail_call(arch, instructions[:i], item):
+        if item.flow is Flow.JUMP and item.is_indirect and not _goes_through_pointer(instructions[:i], item):
             return f"`{item}` at +{item.address - start:#x} may go anywhere in it"
     return ""
 
 
-def is_tail_call(arch: ProbedArch, before: list[Instruction], jump: Instruction) -> bool:
-    """Whether `jump` goes through a pointer. The jump of a switch computes or indexes its target."""
-    source: Instruction | None = jump
-    if not jump.memory:
-        source = next((item for item in reversed(before) if item.writes & jump.reads), None)
-    if source is None or (source is not jump and source.mnemonic not in arch.loads):
-        return False
-    return bool(source.memory) and not source.memory[0].index
+def is_tail_call(before: list[Instruction], jump: Instruction) -> bool:
+    """Whether an indirect `jump` leaves the function. The jump of a switch computes or indexes its target, and keeps the frame."""
+    source = _source(before, jump)
+    if source is None or _gives_frame_back(before):
+        return True
+    return source.mnemonic not in _COMPUTES and not any(one.index for one in source.memory)
+
+
+def _gives_frame_back(before: list[Instruction]) -> bool:
+    """Whether the last change of sp, on the straight way to the jump, is an epilogue's."""
+    for item in reversed(before):
+        if item.flow is not Flow.NEXT:
+            return False
+        if not item.writes.isdisjoint(_STACK_POINTERS):
+            return item.mnemonic in _OF_EPILOGUES
+    return False
+
+
+def _source(before: list[Instruction], jump: Instruction) -> Instruction | None:
+    """The instruction that gives the target, if it is not an argument."""
+    if jump.memory:
+        return jump
+    return next((item for item in reversed(before) if item.writes & jump.reads), None)
+
+
+def _goes_through_pointer(before: list[Instruction], jump: Instruction) -> bool:
+    """Surely: the target is loaded from memory."""
+    source = _source(before, jump)
+    return source is not None and bool(source.memory) and is_tail_call(before, jump)

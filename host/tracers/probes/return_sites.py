@@ -73,11 +73,30 @@ def find_return_sites(
                 returns.append(instruction.address)
             elif leaves:
                 tails.append(instruction.address)
+    if file_offset in tails:  # where its entry is probed
+        return ReturnSites(refusal="it is a jump to another function")
     if len(returns) + len(tails) > _SITES_MAX:
         return ReturnSites(refusal=f"it has {len(returns) + len(tails)} exits")
     if not returns and not tails and not stubs:
         return ReturnSites(refusal="it never returns")
     return ReturnSites(tuple(returns), tuple(tails))
+
+
+def find_sites_with_parts(
+    elf: ElfFile, file_offset: int, size: int, parts: Sequence[range], extents: FunctionExtents
+) -> ReturnSites:
+    """The same, where it jumps on a condition to code that no symbol tells to be its own: a stripped file's `name.cold`.
+
+    If that is another function, its exits end this call, too.
+    """
+    found = [*parts]
+    own = range(file_offset, file_offset + size)
+    while (outside := _jump_outside(elf, [own, *found], (), [Flow.CONDITIONAL])) is not None:
+        part = _part_around(elf, outside, extents)
+        if part is None or len(found) == _PARTS_MAX:
+            return ReturnSites(refusal="it ends in code whose extent is unknown")
+        found.append(part)
+    return find_return_sites(elf, file_offset, size, found)
 
 
 def find_exits(
@@ -91,7 +110,7 @@ def find_exits(
     parts: list[range] = []
     stubs: dict[int, str] = {}
     own = range(file_offset, file_offset + size)
-    while (outside := _jump_outside(elf, [own, *parts], stubs)) is not None:
+    while (outside := _jump_outside(elf, [own, *parts], stubs, [Flow.JUMP, Flow.CONDITIONAL])) is not None:
         if name := _called_by_stub(elf, outside):
             stubs[outside] = name
             own_function = None if name in known else _function_of(elf, name)
@@ -110,13 +129,15 @@ def find_exits(
     return replace(found, continued_in=tuple(sorted({name for name in stubs.values() if name})))
 
 
-def _jump_outside(elf: ElfFile, own: Sequence[range], stubs: Collection[int]) -> int | None:
+def _jump_outside(
+    elf: ElfFile, own: Sequence[range], stubs: Collection[int], flows: Collection[Flow]
+) -> int | None:
     """The file offset to which the first jump out of these pieces leads, jumps to stubs aside."""
     jumps = (
         each.target
         for piece in own
         for each in _decode(elf, piece.start, len(piece))
-        if each.flow in (Flow.JUMP, Flow.CONDITIONAL) and each.target is not None
+        if each.flow in flows and each.target is not None
     )
     return next(
         (at for at in jumps if at not in stubs and not any(at in piece for piece in own)),
@@ -171,4 +192,4 @@ def _leaves(elf: ElfFile, own: Sequence[range], before: list[Instruction], one: 
         return False
     if one.target is not None:
         return not any(one.target in piece for piece in own)
-    return is_tail_call(PROBED_ARCHES[elf.machine], before, one)
+    return is_tail_call(before, one)

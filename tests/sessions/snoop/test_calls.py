@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program_server import start_program
+from tests.support.program_server import run_program, start_program
 from tests.support.running_program import wait_until_asleep
-from tests.support.snoop_runs import SnoopRun, snoop, snooped_program
-from tests.support.workloads import need
+from tests.support.snoop_runs import SOURCES, SnoopRun, snoop, snooped_program
+from tests.support.workloads import built, need
 
 pytestmark = pytest.mark.bpf
 
@@ -107,6 +107,24 @@ def test_exceptions_arrive(returns: str) -> None:
     assert run.numbers("catcher(int)") == (10, 10, 0)
 
 
+def left_program() -> list[Path]:
+    """A C program without any C++ library at its start, and the plugin that it loads."""
+    plugin = built(SOURCES / "left_plugin.cc", "-shared", "-fPIC")
+    return [built(SOURCES / "left.c", "-foptimize-sibling-calls", "-fexceptions", "-ldl"), plugin]
+
+
+def test_what_a_cancelled_thread_or_a_late_plugin_leaves(tmp_path: Path) -> None:
+    """By return probes, the thread's cleanup did not run, and the plugin's exception ended the program."""
+    run = snoop("-f", "waits", "-f", "passes", command=left_program())
+    assert run.program_output.splitlines()[0] == "cleaned 1, caught 3"
+    assert run.numbers("waits") == (1, 0, 1)
+    assert run.numbers("passes") == (4, 4, 0), "it jumps on, so that its calls end before"
+    pairs = tmp_path / "pairs.toml"
+    pairs.write_text('[x]\nacquire = {function = "passes"}\nrelease = {function = "free"}\n')
+    refused = run_program(["--tracer", "bpf", "--pairs", pairs, "--", *left_program()])
+    assert refused.returncode == 4 and "passes: its return cannot be probed" in refused.stderr
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("way", [["--without-multi"], ["--without-atomics"], ["--returns", "instructions"]])
 def test_other_ways_count_the_same(way: list[str]) -> None:
@@ -119,7 +137,7 @@ def test_other_ways_count_the_same(way: list[str]) -> None:
 
 @pytest.mark.proof
 def test_deeper_than_the_kernel_sees_is_said() -> None:
-    run = snoop("-f", "recurse", command=[snooped_program("shapes.c"), 99])
+    run = snoop("-f", "recurse", "--returns", "trampoline", command=[snooped_program("shapes.c"), 99])
     calls, returns, unpaired = run.numbers("recurse")
     assert calls == 423 + 100
     assert (returns, unpaired) == (423 + 64, 36)

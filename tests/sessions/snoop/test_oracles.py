@@ -53,7 +53,11 @@ def test_counts_of_100_functions_are_those_of_the_kernels_counters(interpreter: 
         run = snoop(*options, command=[interpreter, "-S", "-c", LOAD])
         expected = counts()
     assert sum(expected.values()) > 10_000
-    assert {name: run.numbers(name)[:2] for name in names} == {name: (n, n) for name, n in expected.items()}
+    entries_only = {name for name in names if run.numbers(name)[0] and not run.numbers(name)[1]}
+    assert len(entries_only) < 5, "a function that is one jump to another has no return of its own"
+    assert {name: run.numbers(name)[:2] for name in names} == {
+        name: (n, 0 if name in entries_only else n) for name, n in expected.items()
+    }
     assert run.lost == {}
 
 

@@ -42,6 +42,13 @@ def elf(code: str, machine: int = EM_X86_64) -> tuple[ElfFile, int]:
         (EM_X86_64, "48 63 04 b9 48 01 c8 ff e0 c3", [9], [], ""),
         # a pointer: mov rax,[rdi]; jmp [rax+0x10]
         (EM_X86_64, "48 8b 07 ff 60 10", [], [3], ""),
+        # an argument: test rsi,rsi; je +2; jmp rsi; ret
+        (EM_X86_64, "48 85 f6 74 02 ff e6 c3", [7], [5], ""),
+        # a constant: mov eax,0x1000; jmp rax
+        (EM_X86_64, "b8 00100000 ff e0", [], [5], ""),
+        # a vectorcall: push rbx; mov rax,[rdi+rcx]; pop rbx; jmp rax
+        (EM_X86_64, "53 48 8b 04 0f 5b ff e0", [], [6], ""),
+        (EM_X86_64, "e9 00100000", [], [], "it is a jump to another function"),
         # cbz w0, +12; str x30, [sp, #-16]!; b far away; ret
         (EM_AARCH64, "60000034 fe0f1ff8 00040014 c0035fd6", [12], [8], ""),
         (EM_X86_64, "85ff 0f84 00100000 c3", [], [], "`je` is a conditional jump to another function"),
