@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from memleak_android.host.analysis.memory_use import SECOND_LIBC, has_second_libc
 from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.profile.coverage import Answer, Condition, Finding, Reason, findings
 from memleak_android.host.profile.losses import LOSS_CAUSES
@@ -14,6 +15,7 @@ from memleak_android.host.wire.blocks import Lost
 from memleak_android.unwind.trace import TraceEnd
 
 NO_ALLOCATION = "not one allocation was seen: is the allocator the one that was traced (-O)?"
+_BY_KERNEL = ("bpf", "bcc", "kernel")
 _CUT_STACKS_MAX = 0.5  # share of the blocks held: above it the report does not say who allocates
 
 
@@ -36,6 +38,7 @@ def judge_coverage(
         *_of_session(capture),
         *_of_programs(capture, totals),
         *_of_calls(capture, totals, max_lost),
+        *_of_namespaces(capture),
         *_of_stacks(capture, totals, sites, max_lost),
         *_of_record(capture, totals),
         *map(_of_balance, unowned),
@@ -80,7 +83,7 @@ def _of_session(capture: Capture) -> Iterator[Reason]:
 def _died_of_sandbox(end: np.void, tracer: str) -> bool:
     """Whether SIGSYS ended a program in which the shim makes system calls; BPF makes none."""
     status = int(end["status"])
-    return status >= 0 and status & 0x7F == signal.SIGSYS and tracer not in ("bpf", "bcc", "kernel")
+    return status >= 0 and status & 0x7F == signal.SIGSYS and tracer not in _BY_KERNEL
 
 
 def _age_of(snapshot: Snapshot | None, last_timestamp_ns: int) -> str:
@@ -114,6 +117,15 @@ def _of_calls(capture: Capture, totals: Totals, max_lost: float) -> Iterator[Rea
     if totals.alloc_objects == 0 and capture.session.tracing.traces_heap:
         is_attached = capture.session.target.is_attached  # it may have been idle
         yield Reason(Condition.CALLS, Answer.TOLERATED if is_attached else Answer.UNKNOWN, NO_ALLOCATION)
+
+
+def _of_namespaces(capture: Capture) -> Iterator[Reason]:
+    """dlmopen() brings a C library of its own, whose functions no hook replaces."""
+    texts = {each.text for each in capture.maps}
+    is_second = capture.session.fields.get(SECOND_LIBC) or any(map(has_second_libc, texts))
+    if is_second and capture.session.tracing.tracer not in _BY_KERNEL:
+        seen = "what a second C library (dlmopen) allocates is not seen: use --tracer bpf"
+        yield Reason(Condition.CALLS, Answer.NO, seen)
 
 
 def _seen_calls(capture: Capture) -> int:

@@ -29,11 +29,13 @@ _PARTS = (
     ("other", r""),
 )
 DRIVERS = "driver_graphics"
+SECOND_LIBC = "second_libc"  # a field of SESSION
 _NAMES = (*(name for name, _ in _PARTS), DRIVERS)
 _DRIVER_ROW = re.compile(r" *(?:EGL|GL|Other) mtrack +(\d{1,12})(?: .*)?")
 PROCESSES_MAX = 16
 NO_BLOCKS: NDArray[np.uint64] = np.empty(0, np.uint64)
 _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in _PARTS)
+_LIBC_BEGINS = re.compile(r" 00000000 [0-9a-f:]+ \d+ +(/\S*/libc[.-]\S+)$", re.MULTILINE)  # proc(5); offset 0
 _HEAD = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) \S{4} \S+ \S+ \d+ *(.*)")
 
 
@@ -72,6 +74,12 @@ def driver_bytes(text: str) -> int:
     """The drivers' bytes in a `dumpsys meminfo PID`; 0 where it lists none."""
     rows = (_DRIVER_ROW.fullmatch(line) for line in text.splitlines())
     return sum(int(row[1]) * 1024 for row in rows if row)
+
+
+def has_second_libc(text: str) -> bool:
+    """Whether a C library is mapped twice, by maps or smaps: another namespace of the dynamic linker has its own."""
+    libraries = _LIBC_BEGINS.findall(text)
+    return len(libraries) > len({*libraries})
 
 
 def mappings_of(text: str) -> Iterator[Mapping]:

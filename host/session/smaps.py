@@ -10,7 +10,9 @@ from memleak_android.host.analysis.balance import add_row, balance_of
 from memleak_android.host.analysis.memory_use import (
     DRIVERS,
     PROCESSES_MAX,
+    SECOND_LIBC,
     driver_bytes,
+    has_second_libc,
     mappings_of,
     memory_parts,
 )
@@ -120,6 +122,8 @@ class SmapsReader(SessionObserver):
         if not mappings:  # it is a zombie, whose memory is gone
             return None
         if pid == target_pid(self.capture):
+            if has_second_libc(text):
+                self.capture.session |= {SECOND_LIBC: True}
             known = self.capture.session.fields.get("balance")
             row = add_row(known, snapshot.timestamp_ns, balance_of(mappings, live))
             self.capture.session |= {"balance": row}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from memleak_android.host.analysis import coverage
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.session.smaps import ReadMemory, SmapsReader, local_smaps
@@ -63,6 +64,19 @@ def test_a_process_that_has_ended_adds_no_row_to_the_balance(read: Callable[[int
         capture = captured()
         SmapsReader(capture, ReadMemory(lambda pid: read(zombie.pid))).snapshot_arrived()
     assert not capture.session.fields.keys() & {"balance", "memory"}
+
+
+def test_a_second_libc_makes_what_hooks_saw_incomplete() -> None:
+    """dlmopen() of a plugin: a live process has the library twice at once."""
+    libc = b"7f%d0-7f%d8 r--p 00000000 fe:00 339 /lib/libc.so.6\nRss: 4 kB\n7f%d8-7f%d9 r-xp 00026000 fe:00 339 /lib/libc.so.6\n"
+    for copies, count in ((1, 0), (2, 1)):
+        capture = captured()
+        capture.session |= {"tracer": "plt"}
+        text = SMAPS + b"".join(libc % (i, i, i, i) for i in range(copies))
+        SmapsReader(capture, ReadMemory(lambda pid, text=text: text)).snapshot_arrived()  # type: ignore[misc]
+        assert len([*coverage._of_namespaces(capture)]) == count
+        capture.session |= {"tracer": "bpf"}
+        assert not [*coverage._of_namespaces(capture)], "probes are in the file"
 
 
 def asked_reader(capture: Capture, ask: Callable[[int], bytes]) -> None:
