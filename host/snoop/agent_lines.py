@@ -61,7 +61,8 @@ def _function_lines(function: SnoopedFunction) -> Iterator[str]:
     for argument, kind, size in function.format.captures():
         yield f"capture {argument} {int(kind)} {size:x}"
     for condition in function.filters:
-        yield f"filter {condition.argument} {condition.comparison} {condition.value:x}"
+        comparison, bits, value = condition.compared(function.format)
+        yield f"filter {condition.argument} {comparison} {bits} {value:x}"
 
 
 def _probe_lines(probes: Sequence[Probe]) -> Iterator[str]:

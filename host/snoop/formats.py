@@ -11,7 +11,9 @@ from memleak_android.host.wire.calls import ARGUMENTS, RETURN, CaptureKind
 STRING_BYTES = 128
 CAPTURE_BYTES_MAX = 1008  # of one call, 8 for each head (ML_SNOOP_DATA)
 CAPTURES_MAX = 4
-_WORD = re.compile(r"(int|i32|uint|hex|ptr|str|buf|fd|-)(\d*)")
+_WORD = re.compile(r"([iu](?:8|16|32)|int|uint|hex|ptr|str|buf|fd|-)(\d*)")
+_INTEGERS = {"int": (64, True), "uint": (64, False), "hex": (64, False), "fd": (32, True)}
+_INTEGERS |= {f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32)}
 _ESCAPES = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
 Captured = bytes | OSError | None
@@ -20,7 +22,7 @@ Shower = Callable[[int, Captured], str]
 
 @dataclass(frozen=True, slots=True)
 class ValueFormat:
-    """kind: int, i32, uint, hex, str, buf, fd, or `-` (hidden). size: bytes read, of str and buf."""
+    """kind: a key of _INTEGERS, str, buf, `-` (hidden), or `?` (unknown). size: bytes read, of str and buf."""
 
     kind: str
     size: int = 0
@@ -30,39 +32,33 @@ class ValueFormat:
         """The kind of capture, None for a plain number."""
         return {"str": CaptureKind.STRING, "buf": CaptureKind.BYTES, "fd": CaptureKind.PATH}.get(self.kind)
 
+    @property
+    def integer(self) -> tuple[int, bool] | None:
+        """Bits of a number, and whether it is signed."""
+        return _INTEGERS.get(self.kind)
+
     def shower(self) -> Shower:
         """The formatter, chosen once for all calls. It takes the register and the captured memory."""
-        return _NUMBERS.get(self.kind, self._show_captured)
+        if self.integer is None or self.kind in ("hex", "fd"):
+            return self._show_captured
+        bits, is_signed = self.integer
+        return lambda value, _: str(_number(value, bits, is_signed))
 
     def _show_captured(self, value: int, captured: Captured) -> str:
         if self.kind == "fd":
-            number = _i32(value, None)
+            number = _number(value, 32, is_signed=True)
             if not isinstance(captured, bytes):
-                return number
+                return str(number)
             return f"{number}<{one_line(captured.decode('utf-8', 'replace'))}>"
         if isinstance(captured, bytes):
             return _quoted(captured, len(captured) >= self.size - (self.kind == "str"), self.kind == "buf")
-        return _hex(value, None)
+        return f"{value:#x}" if value else "0"
 
 
-def _int(value: int, _: Captured) -> str:
-    return str(value - (1 << 64) if value >> 63 else value)
-
-
-def _i32(value: int, _: Captured) -> str:
-    value &= 0xFFFFFFFF
-    return str(value - (1 << 32) if value >> 31 else value)
-
-
-def _uint(value: int, _: Captured) -> str:
-    return str(value)
-
-
-def _hex(value: int, _: Captured) -> str:
-    return f"{value:#x}" if value else "0"
-
-
-_NUMBERS: dict[str, Shower] = {"int": _int, "i32": _i32, "uint": _uint, "hex": _hex, "-": _hex}
+def _number(value: int, bits: int, is_signed: bool) -> int:
+    """The low bits of a register."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if is_signed and value >> (bits - 1) else value
 
 
 HEX = ValueFormat("hex")
@@ -81,7 +77,7 @@ class CallFormat:
         return [(i, value.capture, value.size) for i, value in values if value.capture is not None]
 
 
-UNKNOWN = CallFormat((HEX,) * ARGUMENTS)
+UNKNOWN = CallFormat((ValueFormat("?"),) * ARGUMENTS)
 
 
 def parse_call_format(text: str) -> CallFormat:
@@ -104,7 +100,9 @@ def parse_call_format(text: str) -> CallFormat:
 def _parse_word(word: str) -> ValueFormat:
     match = _WORD.fullmatch(word)
     if match is None or (match[2] and match[1] not in ("str", "buf")):
-        raise UsageError(f"{word!r} is not a format", "write int, i32, uint, hex, str, strN, bufN, fd or -")
+        raise UsageError(
+            f"{word!r} is not a format", "write int, iN, uint, uN, hex, str, strN, bufN, fd or -"
+        )
     kind = "hex" if match[1] == "ptr" else match[1]
     if kind == "buf" and not match[2]:
         raise UsageError("buf without a size", "write bufN for N bytes, such as buf64")

@@ -38,7 +38,7 @@ class Comparison(IntEnum):
     GT = 5
     GE = 6
     AND = 7
-    SIGNED = 8  # added to an order
+    SIGNED = 8  # added to the others
 
 
 class ProbeWay(IntEnum):

@@ -88,18 +88,20 @@ static bool parse_capture(struct ml_snoop_config *config, char *value)
 	return true;
 }
 
-/* filter ARGUMENT COMPARISON VALUE: of the function named last; VALUE hexadecimal */
+/* filter ARGUMENT COMPARISON BITS VALUE: of the function named last; VALUE hexadecimal */
 static bool parse_filter(struct ml_snoop_config *config, char *value)
 {
 	struct ml_snoop_function *function = last_function(config);
-	ml_u64 numbers[3];
+	ml_u64 numbers[4];
 
-	if (!function || function->n_filters == ML_SNOOP_FILTERS || !parse_fields(value, 3, numbers) ||
-	    numbers[0] >= ML_CALL_ARGUMENTS || numbers[1] < ML_SNOOP_EQ || numbers[1] > ML_SNOOP_SIGNED + ML_SNOOP_GE)
+	if (!function || function->n_filters == ML_SNOOP_FILTERS || !parse_fields(value, 4, numbers) ||
+	    numbers[0] >= ML_CALL_ARGUMENTS || numbers[1] < ML_SNOOP_EQ || numbers[1] > ML_SNOOP_SIGNED + ML_SNOOP_AND ||
+	    numbers[2] > 64)
 		return false;
 	function->filters[function->n_filters++] = (struct ml_snoop_filter){ .argument = (ml_u32)numbers[0],
-									     .comparison = (ml_u32)numbers[1],
-									     .value = numbers[2] };
+									     .comparison = (ml_u16)numbers[1],
+									     .bits = (ml_u16)numbers[2],
+									     .value = numbers[3] };
 	return true;
 }
 

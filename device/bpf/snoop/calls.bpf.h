@@ -86,16 +86,17 @@ static __always_inline void ml_drop_left(struct ml_snoop_thread *thread, ml_u64 
 static __always_inline bool ml_compare(const struct ml_snoop_filter *filter, ml_u64 value)
 {
 	ml_u64 bound = filter->value, sign = 1ull << 63;
-	ml_u32 how = filter->comparison;
+	ml_u32 bits = filter->bits ? filter->bits : value >> 32 ? 64 : 32, unused = (64 - bits) & 63;
 
-	if (how == ML_SNOOP_AND)
-		return value & bound;
-	if (how > ML_SNOOP_SIGNED) {
-		how -= ML_SNOOP_SIGNED;
-		value ^= sign;
+	value <<= unused;
+	if (filter->comparison & ML_SNOOP_SIGNED) {
+		value = (ml_u64)((long long)value >> unused) ^ sign;
 		bound ^= sign;
+	} else {
+		value >>= unused;
 	}
-	switch (how) {
+	switch (filter->comparison & (ML_SNOOP_SIGNED - 1)) {
+	case ML_SNOOP_AND: return value & bound;
 	case ML_SNOOP_EQ: return value == bound;
 	case ML_SNOOP_NE: return value != bound;
 	case ML_SNOOP_LT: return value < bound;

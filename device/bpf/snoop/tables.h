@@ -52,12 +52,13 @@ enum ml_snoop_comparison {
 	ML_SNOOP_GT,
 	ML_SNOOP_GE,
 	ML_SNOOP_AND,    /* any of the bits is set */
-	ML_SNOOP_SIGNED, /* added to an order: compares signed numbers */
+	ML_SNOOP_SIGNED, /* added to the others: compares signed numbers */
 };
 
 struct ml_snoop_filter {
 	ml_u32 argument;
-	ml_u32 comparison;
+	ml_u16 comparison;
+	ml_u16 bits; /* of the argument; 0: 64, or 32 where its upper half is 0 */
 	ml_u64 value;
 };
 

@@ -97,6 +97,26 @@ def test_filters_rate_and_threads() -> None:
     assert "did not match --filter" in run.program_output
 
 
+@pytest.mark.parametrize(
+    ("words", "filters"),
+    [
+        ({}, {"of_char:arg0<0": 6, "of_short:arg0>0": 5, "of_int:arg0<0": 6, "of_long:arg0<=-3": 6, "of_size:arg0>4096": 11}),
+        ({}, {"of_char:arg0==-1": 1, "of_short:arg0<-4": 2, "of_int:arg0>0": 5, "of_long:arg0>=0": 6, "of_unsigned:arg0>9": 6}),
+        ({"of_int": "i32", "of_short": "i16"}, {"of_int:arg0>-2": 7, "of_short:arg0<3": 9, "of_long:arg0>0": 5}),
+        (
+            {"of_unsigned": "u32", "of_size": "uint", "of_long": "int", "of_char": "i8"},
+            {"of_unsigned:arg0>0": 11, "of_size:arg0>0": 11, "of_long:arg0<1": 7, "of_char:arg0!=0xff": 11},
+        ),
+    ],
+)  # fmt: skip
+def test_filters_know_a_number_s_width_and_sign(words: dict[str, str], filters: dict[str, int]) -> None:
+    options = [word for one in filters for word in ("-f", one.partition(":")[0], "--filter", one)]
+    options += [word for name, format_ in words.items() for word in ("--arguments", f"{name}={format_}")]
+    run = snoop(*options, command=[snooped_program("integers.c")])
+    found = {one: run.statistics[one.partition(":")[0]]["calls"] for one in filters}
+    assert found == filters
+
+
 @pytest.mark.parametrize("returns", ["auto", pytest.param("instructions", marks=pytest.mark.proof)])
 def test_exceptions_arrive(returns: str) -> None:
     run = snoop(

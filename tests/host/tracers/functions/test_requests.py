@@ -36,7 +36,7 @@ def test_requests(text: str, library: str, symbol: str) -> None:
     [
         (parse_request, "libc:", "'libc:' names no function; write LIB:FUNCTION, or FUNCTION of the program itself"),
         (parse_request, "app:+12", "'app:+12': +12 is not an offset in a file; write +0x and hexadecimal digits"),
-        (parse_call_format, "int,float", "'float' is not a format; write int, i32, uint, hex, str, strN, bufN, fd or -"),
+        (parse_call_format, "int,float", "'float' is not a format; write int, iN, uint, uN, hex, str, strN, bufN, fd or -"),
         (parse_call_format, "int," * 6 + "int", "'int,int,int,int,int,int,int' has 7 arguments; the first 6 are read"),
         (parse_call_format, "buf", "buf without a size; write bufN for N bytes, such as buf64"),
         (parse_call_format, "buf2000", "'buf2000' reads too much; 991 bytes at most"),
@@ -69,6 +69,8 @@ def test_formats_say_what_is_to_be_read() -> None:
         ("int", 2**64 - 5, None, "-5"),
         ("i32", 0xFFFFFFFF, None, "-1"),
         ("i32", 7 << 40 | 3, None, "3"),
+        ("i8", 0x180, None, "-128"),
+        ("u16", 0x1FFFF, None, "65535"),
         ("uint", 2**64 - 5, None, "18446744073709551611"),
         ("hex", 0, None, "0"),
         ("str", 1, "grüße\n".encode(), '"gr\\xc3\\xbc\\xc3\\x9fe\\n"'),
@@ -88,8 +90,29 @@ def test_values(word: str, value: int, captured: bytes | OSError | None, shown: 
 def test_filters() -> None:
     made = parse_filter("write*:arg2>=0x100")
     assert (made.functions, made.argument, made.comparison, made.value) == ("write*", 2, Comparison.GE, 256)
-    assert parse_filter("arg1 < -1").comparison == Comparison.LT + Comparison.SIGNED
-    assert parse_filter("arg1==-1").value == 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "comparison", "bits", "value"),
+    [
+        ("", "arg0 < -1", Comparison.LT + Comparison.SIGNED, 0, 2**64 - 1),
+        ("", "arg0>0", Comparison.GT + Comparison.SIGNED, 0, 0),
+        ("", "arg0==-1", Comparison.EQ + Comparison.SIGNED, 0, 2**64 - 1),
+        ("", "arg0==0", Comparison.EQ, 64, 0),
+        ("", "arg0>4096", Comparison.GT, 64, 4096),
+        ("", "arg0&-8", Comparison.AND, 64, 2**64 - 8),
+        ("i32", "arg0>4096", Comparison.GT + Comparison.SIGNED, 32, 4096),
+        ("i32", "arg0==-1", Comparison.EQ, 32, 2**32 - 1),
+        ("i8", "arg0!=0xff", Comparison.NE, 8, 255),
+        ("int", "arg0>5", Comparison.GT + Comparison.SIGNED, 64, 5),
+        ("u32", "arg0>0", Comparison.GT, 32, 0),
+        ("uint", "arg0>0", Comparison.GT, 64, 0),
+        ("fd", "arg0<0", Comparison.LT + Comparison.SIGNED, 32, 0),
+        ("str", "arg0==-1", Comparison.EQ + Comparison.SIGNED, 0, 2**64 - 1),
+    ],
+)
+def test_compared_numbers(words: str, text: str, comparison: int, bits: int, value: int) -> None:
+    assert parse_filter(text).compared(parse_call_format(words)) == (comparison, bits, value)
 
 
 def test_group_files(tmp_path: Path) -> None:
