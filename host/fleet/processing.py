@@ -18,6 +18,7 @@ from memleak_android.host.fleet.rows import broken_row, recording_row, site_rows
 from memleak_android.host.fleet.schema import FORMAT, SITES
 from memleak_android.host.fleet.sources import StoredRecording, local_path, reason_of
 from memleak_android.host.profile.fleet_profile import CachedFiles
+from memleak_android.host.recording.file import check_file_header
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.symbols.debug_files import SymbolIndex
 from memleak_android.unwind.file_reading import opened
@@ -73,6 +74,8 @@ def process(recording: StoredRecording, settings: Settings) -> Part:
         with temporary_folder("memleak-fleet-") as folder:
             path, digest, size = _fetch(recording, Path(folder))
             return _process(recording, settings, key, path, digest, size)
+    except MemleakError as error:
+        return _broken(key, recording, recording.size, "", error.message, is_final=True)
     except Exception as error:  # noqa: BLE001 - each store raises what its library does
         return _broken(key, recording, recording.size, "", reason_of(error), is_final=False)
 
@@ -128,6 +131,8 @@ def _fetch(recording: StoredRecording, folder: Path) -> tuple[Path, str, int]:
         if local is not None and not os.fstat(source.fileno()).st_size:
             raise OSError("the recording is empty")  # or one of /proc and /sys, which may have no end
         while piece := source.read(_PIECE):
+            if not size:
+                check_file_header(Path("the recording"), piece)
             size += len(piece)
             if size > RECORDING_BYTES_MAX:
                 raise OSError(f"it has more than {RECORDING_BYTES_MAX:,} bytes")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import fsspec
 
 from memleak_android.host.console import one_line
+from memleak_android.unwind.file_reading import opened
 
 SUFFIXES = (".memleak",)
 RECORDINGS_MAX = 1_000_000
@@ -66,7 +68,8 @@ def list_sources(sources: Sequence[str]) -> tuple[list[StoredRecording], list[Re
             continue
         if not listed:
             refused.append(RefusedSource(source, f"no {' or '.join(SUFFIXES)} files there"))
-        found.update((recording.url, recording) for recording in listed)
+        refused += [one for one in listed if isinstance(one, RefusedSource)]
+        found.update((one.url, one) for one in listed if isinstance(one, StoredRecording))
     return [found[url] for url in sorted(found)][:RECORDINGS_MAX], refused
 
 
@@ -91,7 +94,7 @@ def reason_of(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {text}".splitlines()[0])
 
 
-def _list(source: str) -> Iterator[StoredRecording]:
+def _list(source: str) -> Iterator[StoredRecording | RefusedSource]:
     archive = next((kind for suffix, kind in _ARCHIVES.items() if source.lower().endswith(suffix)), None)
     if archive and "::" not in source:
         yield from _in_archive(archive, source)
@@ -101,18 +104,34 @@ def _list(source: str) -> Iterator[StoredRecording]:
         yield _stored(files.unstrip_protocol(name), about)
 
 
-def _in_archive(kind: str, source: str) -> Iterator[StoredRecording]:
+def _in_archive(kind: str, source: str) -> Iterator[StoredRecording | RefusedSource]:
     """Members of an archive; their token is the archive's."""
+    if local := local_path(source):
+        opened(local).close()  # fsspec would wait for a FIFO's writer
     outer, path = fsspec.core.url_to_fs(source)
     about = outer.info(path)
     url = outer.unstrip_protocol(path)
     inner = fsspec.filesystem(kind, fo=url)
+    irregular = set(_irregular_members(inner.tar)) if kind == "tar" else ()
     for name, member in inner.find("", detail=True).items():
-        if name.endswith(SUFFIXES):
+        if name in irregular:
+            yield RefusedSource(f"{kind}://{name}::{url}", "not a regular file")
+        elif name.endswith(SUFFIXES):
             size = int(member.get("size") or 0)
             yield StoredRecording(
                 f"{kind}://{name}::{url}", size, _token(about | {"size": (about.get("size"), size)})
             )
+
+
+def _irregular_members(archive: tarfile.TarFile) -> Iterator[str]:
+    """Recordings that are FIFOs, devices, or links to none of the archive's files."""
+    for member in archive:
+        try:
+            is_regular = not member.name.endswith(SUFFIXES) or archive.extractfile(member) is not None
+        except (KeyError, RecursionError):
+            is_regular = False
+        if not (is_regular or member.isdir()):
+            yield member.name
 
 
 def _files(files: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -113,7 +113,7 @@ class Recording:
             header = self._stream.read(_FILE_HEADER.size) or b""
         except OSError as error:
             raise RecordingError(f"cannot read {path}: {error.strerror}", "name a .memleak file") from None
-        _check_file_header(path, header)
+        check_file_header(path, header)
 
     def blocks(self) -> Iterator[tuple[int, Block]]:
         """Every whole block with the offset at which it begins."""
@@ -135,7 +135,9 @@ class Recording:
         self._stream.close()
 
 
-def _check_file_header(path: Path, header: bytes) -> None:
+def check_file_header(path: Path, header: bytes) -> None:
+    """Raises RecordingError."""
+    header = header[: _FILE_HEADER.size]
     if len(header) < _FILE_HEADER.size or not header.startswith(FILE_MAGIC):
         reason = "empty" if not header else "not a memleak recording"
         raise RecordingError(f"{path} is {reason}", "name a file that `memleak-android record` wrote")

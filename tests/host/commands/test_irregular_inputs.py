@@ -39,6 +39,18 @@ def test_each_is_refused_at_once(words: list[str], irregular: Path, tmp_path: Pa
     assert str(irregular) in line
 
 
+@pytest.mark.parametrize("suffix", [".zip", ".tar", ".memleak"])
+def test_a_fleet_s_source_is_refused_at_once(irregular: Path, tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("pyarrow", reason="the extra `fleet` is not installed")
+    source = irregular.rename(tmp_path / f"night{suffix}")
+    done = run_program(
+        ["fleet", "report", source, "--dataset", tmp_path / "set", "--jobs", "1"], timeout_s=60
+    )
+    assert done.returncode == 2 and not done.stdout
+    (line,) = done.stderr.splitlines()
+    assert str(source) in line and "not a regular file" in line
+
+
 def test_a_fleet_goes_on_without_them(irregular: Path, tmp_path: Path) -> None:
     """One recording that is none must not keep the report of all others."""
     pytest.importorskip("pyarrow", reason="the extra `fleet` is not installed")

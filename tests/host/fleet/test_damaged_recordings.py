@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from memleak_android.host.cli import run
 from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.fleet_report import make_fleet_profile
+from memleak_android.host.fleet.processing import RECORDING_BYTES_MAX
 from memleak_android.host.fleet.run import Worked
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.wire.blocks import Lost
@@ -156,6 +158,27 @@ def test_archives_and_globs(shelf: Path, tmp_path: Path) -> None:
         assert other["sites"] == plain["sites"] and other["counted"] == 3
 
 
+def test_members_of_a_tar_that_are_no_files(shelf: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "night.tar"
+    members = {
+        "fifo": (tarfile.FIFOTYPE, ""), "device": (tarfile.CHRTYPE, ""), "dangling": (tarfile.SYMTYPE, "/dev/zero"),
+        "loop": (tarfile.SYMTYPE, "loop.memleak"), "linked": (tarfile.LNKTYPE, WHOLE[0]),
+    }  # fmt: skip
+    with tarfile.open(archive, "w") as into:
+        into.add(shelf / WHOLE[0], WHOLE[0])
+        for name, (kind, target) in members.items():
+            member = tarfile.TarInfo(f"{name}.memleak")
+            member.type, member.linkname = kind, target
+            into.addfile(member)
+    rows = fleet(tmp_path / "dataset", archive).answer["recordings"]
+    reasons = {row["source"].split("::")[0].rpartition("/")[2]: (row["state"], row["reason"]) for row in rows}
+    irregular = dict.fromkeys(
+        (f"{name}.memleak" for name in members if name != "linked"), ("broken", "not a regular file")
+    )
+    assert {name: reasons[name] for name in irregular} == irregular
+    assert {reasons[WHOLE[0]][0], reasons["linked.memleak"][0]} == {"ok", "duplicate"}
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -171,6 +194,15 @@ def test_archives_and_globs(shelf: Path, tmp_path: Path) -> None:
 def test_one_line(shelf: Path, tmp_path: Path, words: tuple[str, str], line: str) -> None:
     done = fleet(tmp_path / "dataset", shelf, *words)
     assert done.code == 2 and line in done.err and len(done.err.splitlines()) == 1
+
+
+def test_a_foreign_file_is_not_read_to_its_end(shelf: Path, tmp_path: Path) -> None:
+    """A larger one than is read has its first bytes as its reason, not its size."""
+    with open(shelf / "huge.memleak", "wb") as huge:
+        huge.truncate(RECORDING_BYTES_MAX + 1)
+    rows = fleet(tmp_path / "dataset", shelf).answer["recordings"]
+    (reason,) = (row["reason"] for row in rows if row["source"].endswith("huge.memleak"))
+    assert reason == "the recording is not a memleak recording"
 
 
 def test_nothing_that_can_be_used(tmp_path: Path) -> None:
