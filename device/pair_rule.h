@@ -48,6 +48,7 @@ struct ml_pair {
 	ml_u32 success;      /* enum ml_pair_success */
 	ml_u32 replaces;     /* a handle that is live already has been released by the call: dup2 */
 	ml_u32 old;          /* argument that is released where the call succeeds: realloc; 0 = none */
+	ml_u32 zero_frees;   /* a call for size 0 releases it even where it fails: realloc */
 	ml_u32 is_release;
 	ml_u32 through; /* argument: the last of a range of handles that are released, or ML_PAIR_THROUGH_END; 0 = it is one */
 	ml_u32 is_early; /* a release may come before the call that acquires has returned: a thread that detaches itself */

@@ -216,7 +216,7 @@ static __always_inline int ml_acquire(struct ml_regs *regs, ml_u32 function)
 /* The block that the call was to release. A failed call leaves it live, except for realloc(…, 0). */
 static __noinline void ml_pair_settle_old(struct ml_pending *pending, bool succeeded)
 {
-	if (succeeded || !pending->size)
+	if (succeeded || (!pending->size && ml_rule(pending)->zero_frees))
 		ml_release_key(&pending->old);
 	else
 		ml_insert(pending->old_address, &pending->old, NULL);

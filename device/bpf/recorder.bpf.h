@@ -155,10 +155,10 @@ static __always_inline ml_u64 ml_result(struct ml_regs *regs, const struct ml_pe
 	return address;
 }
 
-/* realloc returned NULL: for size 0 the old block is freed, else it is still live. */
+/* A failed call leaves the old block live, except for realloc(…, 0). */
 static __always_inline void ml_settle_old(struct ml_pending *pending, ml_u64 address)
 {
-	if (address || pending->size == 0)
+	if (address || (!pending->size && ml_rule(pending)->zero_frees))
 		ml_release_key(&pending->old);
 	else
 		ml_insert(ml_address(pending->function, pending->pointer), &pending->old, NULL);

@@ -18,7 +18,7 @@ def rule_line(function: int, number: int, family: PairFamily, rule: PairRule) ->
         rule.is_release and not may_fail, number, family.nesting, a, b, rule.factor,
         handle.argument, handle.is_indirect + handle.is_received, family.handle_bytes, 0 if may_fail else handle.count,
         rule.success or 0, rule.replaces, handle.argument if may_fail else rule.old,
-        bool(rule.size_teller), handle.offset, family.is_of_process, rule.through, family.is_early,
+        bool(rule.size_teller), handle.offset, family.is_of_process, rule.through, family.is_early, rule.zero_frees,
         when.operand.argument, when.operand.is_indirect, when.operand.offset, when.mask, *when.values,
         *when.values[-1:] * (VALUES_MAX - len(when.values)),
     )  # fmt: skip

@@ -34,7 +34,7 @@ _FAMILY_KEYS = {
 }
 _CALL_KEYS = {"function", "library", "tracer", "when", "handle", "success"}
 _RELEASE_KEYS = _CALL_KEYS | {"through"}
-_ACQUIRE_KEYS = _CALL_KEYS | {"size", "handles", "replaces", "old"}
+_ACQUIRE_KEYS = _CALL_KEYS | {"size", "handles", "replaces", "old", "zero_frees"}
 # BPF; the shim in the slots through which modules call a function by name; the shim in the patched function itself
 PairRoute = Literal["probes", "slots", "patches"]
 _ROUTES: dict[str, PairRoute | None] = {"any": None, "bpf": "probes", "preload": "slots"}
@@ -76,6 +76,7 @@ class PairRule:
     success: of a release, None = it counts at its entry.
     only: the only route that can use the rule.
     old: the argument that is released too if the call succeeds, as in realloc.
+    zero_frees: a failing call for size 0 releases it too.
     through: the argument with the last of a range of released handles, 7 = no last one.
     """
 
@@ -92,6 +93,7 @@ class PairRule:
     when: Condition | None = None
     only: PairRoute | None = None
     through: int = 0
+    zero_frees: bool = False
 
     def is_for(self, route: PairRoute) -> bool:
         """A route that patches functions can use every rule for probes: both see all callers."""
@@ -271,10 +273,12 @@ def _rule(label: str, libraries: Sequence[str], row: Any, is_release: bool) -> P
     old = handle_of(label, row["old"], 1, True) if "old" in row else Handle()
     if old.is_indirect:
         raise UsageError(f"{label}: old = {row['old']!r} is not understood", "write argument N (1 to 6)")
+    zero_frees = _value(label, row, "zero_frees", False, lambda value: isinstance(value, bool))
     success = _success(label, row, Success.NOT_ZERO)
     return PairRule(
-        *named, False, handle, arguments, factor, success, replaces, old.argument, teller, when, only
-    )
+        *named, False, handle, arguments, factor, success, replaces, old.argument, teller, when, only,
+        zero_frees=zero_frees,
+    )  # fmt: skip
 
 
 def _success(label: str, row: dict[str, Any], default: Success | None) -> Success | None:

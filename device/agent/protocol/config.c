@@ -148,8 +148,7 @@ static bool parse_exits(struct ml_config *config, char *text)
 	return true;
 }
 
-#define PAIR_FIELDS (22 + ML_PAIR_VALUES)
-
+#define PAIR_FIELDS (23 + ML_PAIR_VALUES)
 /* FUNCTION, then struct ml_pair. The heap's rules are family 0, with the numbers of the wire format; those of --pairs have no gaps. */
 static bool parse_rule(struct ml_config *config, char *text)
 {
@@ -184,12 +183,13 @@ static bool parse_rule(struct ml_config *config, char *text)
 				  .is_of_process = (ml_u32)fields[15],
 				  .through = (ml_u32)fields[16],
 				  .is_early = (ml_u32)fields[17],
-				  .when = { .argument = (ml_u32)fields[18],
-					    .is_indirect = (ml_u32)fields[19],
-					    .offset = (ml_u32)fields[20],
-					    .mask = (ml_u32)fields[21] } };
+				  .zero_frees = (ml_u32)fields[18],
+				  .when = { .argument = (ml_u32)fields[19],
+					    .is_indirect = (ml_u32)fields[20],
+					    .offset = (ml_u32)fields[21],
+					    .mask = (ml_u32)fields[22] } };
 	for (n = 0; n < ML_PAIR_VALUES; n++)
-		pair->when.values[n] = (ml_u32)fields[22 + n];
+		pair->when.values[n] = (ml_u32)fields[23 + n];
 	config->n_pairs += function >= ML_FN_PAIR;
 	return pair->family < 255 && !pair->family == (function < ML_FN_PAIR) &&
 	       (pair->handle_bytes == 4 || pair->handle_bytes == 8);

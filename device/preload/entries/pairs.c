@@ -359,7 +359,7 @@ static void settle_old(const struct ml_pair_frame *frame, int is_done)
 		release_early(address_of(rule, argument(frame, rule->old)));
 	if (!frame->old)
 		return;
-	if (is_done || !frame->size)
+	if (is_done || (!frame->size && rule->zero_frees))
 		ml_recorder_freed(ML_FN_UNKNOWN, NULL, &frame->old_block);
 	else
 		ml_recorder_restore(frame->old, &frame->old_block);
