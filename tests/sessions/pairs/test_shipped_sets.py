@@ -57,6 +57,13 @@ def test_descriptors_at_random(tracer: str, more: tuple[str, ...], seed: str, tm
     assert not done.totals["lost"] and not done.totals["untracked_frees"]
 
 
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_streams(tracer: str, tmp_path: Path) -> None:
+    done = traced(tracer, tmp_path, ("stdio",), built(WORKLOADS / "streams"), codes=(0, 6))
+    assert by_function(done.report) == {"fopen": 1, "fopencookie": 1}
+    assert not done.totals["lost"] and not done.totals["untracked_frees"]
+
+
 @BOTH
 def test_more_descriptors_at_once_than_are_followed(
     tracer: str, more: tuple[str, ...], tmp_path: Path
