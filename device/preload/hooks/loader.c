@@ -3,6 +3,7 @@
 #include "preload/freestanding/tail_call.h"
 #include "preload/hooks/names.h"
 #include "preload/hooks/plt_hook.h"
+#include "preload/recorder/recorder_session.h"
 
 struct ml_loader_originals ml_loader_original;
 void (*ml_hook_before_loader)(void);
@@ -16,6 +17,17 @@ static void note_jump(void)
 	__atomic_compare_exchange_n(&jumped_ns, &none, ml_clock_exact_ns(), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
+/*
+ * The loader's own calls of malloc() go through no slot, so the recorder has not noticed that the maps changed. They are marked before
+ * the new modules' slots are patched. A child of fork() must not write to its parent's segment.
+ */
+static void follow(ml_u64 since_ns)
+{
+	if (ml_recorder_state_now() == ML_RECORDER_ON)
+		__atomic_store_n(&ml_view_in_force()->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
+	ml_plt_hook_follow(since_ns);
+}
+
 /* Before a call of the loader, where its lock may be waited for. */
 static void catch_up(void)
 {
@@ -23,7 +35,7 @@ static void catch_up(void)
 		__atomic_load_n(&jumped_ns, __ATOMIC_RELAXED) ? __atomic_exchange_n(&jumped_ns, 0, __ATOMIC_RELAXED) : 0;
 
 	if (since_ns)
-		ml_plt_hook_follow(since_ns);
+		follow(since_ns);
 	ml_hook_before_loader();
 }
 
@@ -56,7 +68,7 @@ void *ml_hook_dlopen(const char *path, int flags)
 	}
 	since_ns = ml_clock_exact_ns();
 	handle = ml_loader_original.dlopen(path, flags);
-	ml_plt_hook_follow(since_ns);
+	follow(since_ns);
 	return handle;
 }
 
@@ -82,7 +94,7 @@ void *ml_hook_dlsym(void *handle, const char *name)
                                                                    \
 		catch_up();                                        \
 		result = ml_loader_original.function(__VA_ARGS__); \
-		ml_plt_hook_follow(since_ns);                      \
+		follow(since_ns);                                  \
 		return result;                                     \
 	}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import platform
+import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.attaching import attached
 from tests.support.workloads import PROGRAMS, both_tracers, build, built, functions, run
 
 BLOCKS = 400
@@ -17,20 +21,43 @@ LIBRARIES = {  # (bytes of the frame, where the word stands, size of a block, wh
 }
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="written in its instructions")
-@both_tracers
-def test_no_frame_of_the_library_that_is_gone(tracer: str, tmp_path: Path) -> None:
-    """A stack that was walked before is known again by its words: not by those of other code."""
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="written in its instructions")
+
+
+def command(folder: Path) -> list[str | Path]:
     for name, (frame, word_at, size, _) in LIBRARIES.items():
         given = [f"-DFRAME={frame}", f"-DWORD_AT={word_at}", f"-DBYTES={size}"]
-        build(PROGRAMS / "same_address_library", tmp_path, *given, "-shared", "-fPIC", output=name)
-    program = built(PROGRAMS / "same_address")
-    result = run(tracer, tmp_path, "--", program, *(tmp_path / name for name in LIBRARIES), str(BLOCKS))
-    assert result.report["target"]["exit_status"] == 0, "they were not at the same address"
+        build(PROGRAMS / "same_address_library", folder, *given, "-shared", "-fPIC", output=name)
+    return [built(PROGRAMS / "same_address"), *(folder / name for name in LIBRARIES), str(BLOCKS)]
+
+
+def check(report: dict[str, Any]) -> None:
     held = Counter[tuple[str, ...]]()
-    for site in result.sites():
+    for site in report["sites"]:
         if "leak" in functions(site):
             assert site["end"] == "ROOT"
             names = functions(site)[2:4]
             held[Path(site["frames"][1]["module"]).name, *names] += site["inuse_space"]
     assert held == {(name, caller, "main"): BLOCKS * size for name, (_, _, size, caller) in LIBRARIES.items()}
+
+
+@both_tracers
+def test_no_frame_of_the_library_that_is_gone(tracer: str, tmp_path: Path) -> None:
+    """A stack that was walked before is known again by its words: not by those of other code."""
+    result = run(tracer, tmp_path, "--", *command(tmp_path))
+    assert result.report["target"]["exit_status"] == 0, "they were not at the same address"
+    check(result.report)
+
+
+@pytest.mark.compares_code
+@pytest.mark.parametrize("tracer", ["plt", "inline"])
+def test_nor_in_a_running_process(tracer: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = [*command(tmp_path), "waits"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        with attached(process.pid, report, tracer=tracer) as session:
+            process.communicate(timeout=60)
+            session.communicate(timeout=60)
+    assert process.returncode == 0, "they were not at the same address"
+    check(json.loads(report.read_text()))
