@@ -290,13 +290,18 @@ static __always_inline int ml_exec_begins(void)
  */
 static __always_inline int ml_process_fork(void *event)
 {
-	ml_u32 parent = (ml_u32)(bpf_get_current_pid_tgid() >> 32), child = 0;
-	struct ml_bpf_process *process = ml_memory_of(&parent);
+	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32), lender = tgid, child = 0;
+	struct ml_bpf_process *process = ml_memory_of(&lender);
 	ml_u64 flags = ml_field(event, options.fork_flags);
 	struct ml_bpf_process copy;
 
-	if (flags & ML_CLONE_THREAD || (!options.follow && !(flags & ML_CLONE_VM)))
+	if (flags & ML_CLONE_THREAD)
 		return 0;
+	if (!options.follow && !(flags & ML_CLONE_VM)) {
+		if (process && lender != tgid)
+			ml_count(ML_BPF_CHILDREN_OF_BORROWERS, 1);
+		return 0;
+	}
 	bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid);
 	if (!process) { /* an entry of this number is an ended process's */
 		if (options.is_system_wide)
@@ -305,8 +310,9 @@ static __always_inline int ml_process_fork(void *event)
 	}
 	copy = *process;
 	copy.is_borrowed = 1;
+	copy.is_nested = lender != tgid;
 	if (flags & ML_CLONE_VM)
-		copy.lender = parent;
+		copy.lender = lender;
 	else if (!options.sees_mappings)
 		copy.image = ml_new_image();
 	if (options.is_system_wide)

@@ -252,14 +252,22 @@ static __always_inline int ml_release(struct ml_regs *regs, ml_u32 function, ml_
 /* ---- the life of threads and processes ------------------------------------------------- */
 
 /* Forgets a process that ran in another's memory. Returns whether it did. */
-static __always_inline bool ml_forget_borrower(ml_u32 tgid)
+static __always_inline bool ml_forget_borrower(ml_u32 tgid, bool has_ended)
 {
 	const struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
-	bool is_borrower = process && process->lender;
+	bool is_nested;
 
-	if (is_borrower)
-		bpf_map_delete_elem(&processes, &tgid);
-	return is_borrower;
+	if (!process || !process->lender)
+		return false;
+	is_nested = process->is_nested;
+	bpf_map_delete_elem(&processes, &tgid);
+	if (has_ended)
+		ml_count(ML_BPF_BORROWERS, 1);
+	if (has_ended && !is_nested)
+		ml_count(ML_BPF_BORROWING_CHILDREN, 1);
+	if (!has_ended && is_nested)
+		ml_count(ML_BPF_CHILDREN_OF_BORROWERS, 1);
+	return true;
 }
 
 static __always_inline int ml_thread_exit(void)
@@ -269,8 +277,8 @@ static __always_inline int ml_thread_exit(void)
 
 	ml_forget_thread(tid);
 	bpf_map_delete_elem(&stacks, &tid);
-	if (tid == (ml_u32)(id >> 32) && ml_forget_borrower(tid))
-		ml_count(ML_BPF_BORROWERS, 1);
+	if (tid == (ml_u32)(id >> 32))
+		ml_forget_borrower(tid, true);
 	return 0; /* other processes keep their entry: the agent reads its epoch at the final snapshot */
 }
 
@@ -285,7 +293,7 @@ static __always_inline int ml_process_exec(void)
 	if (!process)
 		return 0;
 	ml_forget_thread((ml_u32)id);
-	if (!options.follow && ml_forget_borrower(tgid))
+	if (!options.follow && ml_forget_borrower(tgid, false))
 		return 0;
 	process->lender = 0;
 	ml_next_epoch(process); /* no other thread of this process runs now */

@@ -238,7 +238,7 @@ struct ml_bpf_process {
 	ml_u32 epoch; /* counts exec; with --all no two programs have the same, and later ones are higher */
 	ml_u32 is_borrowed; /* the image number is the parent's */
 	ml_u32 lender; /* tgid of the process in whose memory this one runs, a child of vfork() or CLONE_VM; 0: in its own */
-	ml_u32 padding;
+	ml_u32 is_nested; /* such a child's child */
 	ml_u64 image;
 	ml_u64 drains; /* with --all: the drain count when `sent` began, */
 	ml_u64 sent; /* and the bytes sent since */
@@ -264,5 +264,7 @@ struct ml_bpf_rule_set {
 enum ml_bpf_counter {
 	ML_BPF_UNTRACKED_FREES = ML_LOST_MAX,
 	ML_BPF_BORROWERS, /* processes that ended and had run in another's memory only */
+	ML_BPF_BORROWING_CHILDREN, /* those of them that are not nested */
+	ML_BPF_CHILDREN_OF_BORROWERS, /* that run in memory of their own */
 	ML_BPF_COUNTERS,
 };

@@ -61,6 +61,17 @@ def test_a_child_in_the_memory_of_its_parent(tracer: str, child: str, tmp_path: 
         assert not [note for note in result.report["notes"] if "child" in note]
 
 
+@pytest.mark.parametrize(("children", "unmeasured"), [("vvvfff", 3), ("v", 0), ("vFx", 2)])
+def test_children_of_children_in_the_memory_of_the_first(
+    children: str, unmeasured: int, tmp_path: Path
+) -> None:
+    """One that is measured does not stand for another that is not."""
+    result = run("bpf", tmp_path, "--", built("nested_borrowers"), children)
+    assert result.report["target"]["exit_status"] == 0
+    notes = [note for note in result.report["notes"] if "child" in note]
+    assert [int(note.split()[0]) for note in notes] == [unmeasured] * bool(unmeasured)
+
+
 def test_calls_in_borrowed_memory_that_no_probe_sees(tmp_path: Path) -> None:
     """Links for many see one thread group on kernels from 6.12 on, and this program shows no import that would tell."""
     result = run("bpf", tmp_path, "--", built(BORROWER, "-DFOUND"), codes=[0, 6])

@@ -257,9 +257,10 @@ static int write_status(void *context)
 
 static void log_children(const struct ml_bpf_session *session)
 {
-	ml_u64 borrowers = ml_bpf_counter(&session->bpf, ML_BPF_BORROWERS), unseen = unseen_borrowers(session);
+	ml_u64 measured = ml_bpf_counter(&session->bpf, ML_BPF_BORROWING_CHILDREN), unseen = unseen_borrowers(session);
 
-	ml_blocks_log_children(session->n_children - (borrowers < session->n_children ? borrowers : session->n_children));
+	ml_blocks_log_children((measured < session->n_children ? session->n_children - measured : 0) +
+			       ml_bpf_counter(&session->bpf, ML_BPF_CHILDREN_OF_BORROWERS));
 	if (unseen)
 		ml_blocks_log(
 			"%llu child process%s ran in the target's memory (vfork, CLONE_VM), and their calls were not seen; "
