@@ -11,6 +11,7 @@ from memleak_android.host.profile.coverage import Answer, Condition, Finding, Re
 from memleak_android.host.profile.losses import LOSS_CAUSES
 from memleak_android.host.profile.profile import CallSite, Totals
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
+from memleak_android.host.symbols.symbolizer import SIGNAL_TRAMPOLINES
 from memleak_android.host.wire.blocks import Lost
 from memleak_android.unwind.trace import TraceEnd
 
@@ -161,8 +162,17 @@ def cut_stacks(sites: Sequence[CallSite], *, is_by_choice: bool) -> Iterator[Rea
         return
     blocks, all_blocks = (sum(site.inuse_objects for site in some) for some in (cut, sites))
     text = f"{len(cut):,} of {len(sites):,} stacks are cut, those of {blocks:,} of {all_blocks:,} blocks"
+    if behind := sum(map(_ends_behind_handler, cut)):
+        text += f" ({behind:,} behind a signal handler, where the interrupted stack is not sent: sigaltstack)"
     is_most = blocks > all_blocks * _CUT_STACKS_MAX
     yield Reason(Condition.STACKS, Answer.NO if is_most and not is_by_choice else Answer.TOLERATED, text)
+
+
+def _ends_behind_handler(site: CallSite) -> bool:
+    """The evidence of a call is one range of memory, which ends with the handler's own stack."""
+    return site.end == TraceEnd.STACK_TRUNCATED.name and any(
+        frame.function in SIGNAL_TRAMPOLINES for frame in site.frames
+    )
 
 
 def _of_record(capture: Capture, totals: Totals) -> Iterator[Reason]:

@@ -48,3 +48,13 @@ def test_all_frames_are_shown_when_asked(tmp_path: Path) -> None:
     found = run("preload", tmp_path, "--", built(PROGRAM), "recursion", options=["--max-frames", "8192"])
     deep = {functions(site).count("deep") for site in found.sites() if "deep" in functions(site)}
     assert deep == {RECURSION + 1 + 2 * number for number in range(ROUNDS)}
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_what_a_handler_interrupts_is_named_as_missing(tracer: str, tmp_path: Path) -> None:
+    """The handler's own stack is sent, not that on which the signal came."""
+    report = run(tracer, tmp_path, "--", built("alternate_stack"), codes=[0, 6]).report
+    (found,) = (site for site in report["sites"] if "on_signal" in functions(site))
+    assert (found["end"], report["verdict"]) == ("STACK_TRUNCATED", "incomplete")
+    (note,) = (note for note in report["notes"] if "stacks are cut" in note)
+    assert "1 behind a signal handler" in note

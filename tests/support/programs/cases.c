@@ -2,6 +2,7 @@
 /* Programs of a few lines: -DNAME=main makes one of these functions the program NAME (tests/support/workloads.py). */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +28,21 @@ int plain_leak(int argc, char **argv)
 	for (unsigned long i = strtoul(argv[1], NULL, 10); i > 0; i--)
 		leak(strtoul(argv[2], NULL, 10));
 	return 0;
+}
+
+static void on_signal(int number)
+{
+	leak((size_t)number);
+}
+
+/* A signal handler leaks on a stack of its own. */
+int alternate_stack(void)
+{
+	static char memory[65536];
+	const stack_t stack = { .ss_sp = memory, .ss_size = sizeof(memory) };
+	const struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_ONSTACK };
+
+	return sigaltstack(&stack, NULL) || sigaction(SIGUSR1, &action, NULL) || raise(SIGUSR1);
 }
 
 /* argv[1] times malloc(argv[2]) and free. */
