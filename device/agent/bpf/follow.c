@@ -67,13 +67,12 @@ void ml_bpf_follow_report_all(struct ml_bpf_session *session)
 }
 
 /* The kernel removes a probe on one process with its first thread: uprobe_perf_filter() in kernel/trace/trace_uprobe.c. */
-static void report_first_thread_ended(struct ml_bpf_session *session)
+static void report_lost_probes(struct ml_bpf_session *session, const char *reason)
 {
 	if (session->base.config->follow || session->base.config->whole_machine)
 		return;
 	session->base.lost[ML_LOST_PROGRAMS]++;
-	ml_blocks_log("pid %d continued after its first thread exited; later allocations were not measured (use --follow)",
-		      session->base.pid);
+	ml_blocks_log("pid %d %s; later allocations were not measured (use --follow)", session->base.pid, reason);
 }
 
 static void on_process(void *context, const struct ml_process *record)
@@ -93,7 +92,7 @@ static void on_process(void *context, const struct ml_process *record)
 		ml_frames_forget(session->frames, record->pid);
 	if (record->event == ML_PROCESS_EXEC) {
 		if (ml_process_set_stay(&session->processes, record->pid))
-			report_first_thread_ended(session);
+			report_lost_probes(session, "called exec on another than its first thread");
 		ml_bpf_follow_write_maps(session, record->pid);
 		ml_regions_forget(&session->regions, record->pid, record->timestamp_ns);
 	}
@@ -104,7 +103,7 @@ static void on_process(void *context, const struct ml_process *record)
 void ml_bpf_follow_first_thread(struct ml_bpf_session *session)
 {
 	if (ml_process_set_goes_on(&session->processes, (ml_u32)session->base.pid, ml_clock_ns()))
-		report_first_thread_ended(session);
+		report_lost_probes(session, "continued after its first thread exited");
 }
 
 struct ml_sideband *ml_bpf_follow_begin(struct ml_bpf_session *session)
