@@ -41,10 +41,17 @@ class UnsafePathError(OSError):
 
 
 def check(path: Path, force: bool) -> None:
-    """Raises OSError if `path` cannot be written; FileExistsError for a file without `force`. Its folder may be missing."""
-    with suppress(FileNotFoundError), _folder_of(path) as (folder, name):
-        if not _is_stream(folder, name) and _status(folder, name) and not force:
+    """Makes missing folders, and a file there that is deleted at once. Raises OSError if `path` cannot be written;
+    FileExistsError for a file without `force`.
+    """
+    with _folder_of(path, 0o777) as (folder, name):
+        if _is_stream(folder, name):
+            return
+        if _status(folder, name) and not force:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        temporary, descriptor = _new(folder, 0o600)
+        os.close(descriptor)
+        os.unlink(temporary, dir_fd=folder)
 
 
 def is_stream(path: Path) -> bool:

@@ -19,7 +19,6 @@ from memleak_android.host.commands.results import check_new
 from memleak_android.host.console import PROGRAM, Invocation, one_line, say
 from memleak_android.host.errors import DeviceError, ExitCode, OutputExistsError, UsageError
 from memleak_android.host.machine.adb.server import READY, list_devices
-from memleak_android.unwind.file_writing import make_folder
 
 _STATES: dict[int, str] = {ExitCode.OK: "done", ExitCode.INCOMPLETE: "incomplete", ExitCode.LEAKS: "leaks"}
 _RECORDED = frozenset(_STATES)
@@ -89,10 +88,6 @@ def _paths(folder: Path, serials: Sequence[str], force: bool) -> list[Path]:
     paths = [folder / f"{name}.memleak" for name in names]
     for path in paths:
         check_new(path, force)
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise UsageError(f"could not make {folder}: {error.strerror}", "use another folder") from None
     return paths
 
 

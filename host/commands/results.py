@@ -79,7 +79,7 @@ class Destinations:
         return found
 
     def prepare(self) -> None:
-        """Makes the folder, before anything runs. Raises UsageError, also where a file exists without --force."""
+        """Makes the folders, before anything runs. Raises UsageError, also where a file exists without --force."""
         room = 0 if self.file_format == RECORDING else 1
         if self.file_format and len(self.formats) > room:
             raise UsageError(
@@ -92,13 +92,6 @@ class Destinations:
         check_stdout(self.on_stdout, FORMATS[self.on_stdout])
         for path in [path for path, _ in self.files()] + ([self.recording] if self.recording else []):
             check_new(path, self.force)
-        if self.folder:
-            try:
-                make_folder(self.folder)
-            except OSError as error:
-                raise UsageError(
-                    f"could not make {self.folder}: {error.strerror}", "use another folder"
-                ) from None
 
 
 def check_stdout(name: str, form: Format) -> None:
@@ -108,7 +101,7 @@ def check_stdout(name: str, form: Format) -> None:
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Raises OutputExistsError or UsageError where `path` cannot be written."""
+    """Makes missing folders. Raises OutputExistsError or UsageError where `path` cannot be written."""
     try:
         check(path, force)
     except IsADirectoryError:

@@ -96,6 +96,7 @@ def test_a_new_file_is_the_callers_alone(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         check(tmp_path, force=True)
     check(tmp_path / "missing/folder/file", force=False)
+    assert not any((tmp_path / "missing/folder").iterdir())
     assert create(tmp_path / "new", force=True) > 0
 
 

@@ -181,9 +181,20 @@ def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> Non
 
 def test_report_into_a_folder_that_is_not_there(line: CommandLine) -> None:
     recording = builders.write_recording(line.folder / "a.memleak", [builders.hello()])
-    result = line.run("report", recording, "-o", "missing/a.txt")
-    assert result.code == 6
-    assert result.error == "could not write missing/a.txt: No such file or directory; use another folder"
+    line.run("report", recording, "-o", "missing/folder/a.txt")
+    assert (line.folder / "missing/folder/a.txt").exists()
+
+
+@pytest.mark.parametrize("option", ["-o", "--json", "--gen-suppressions"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
+    line: CommandLine, option: str
+) -> None:
+    """A file in the way, and a folder in which not even root can write."""
+    (line.folder / "file").touch()
+    for path in ("file/x.json", "/proc/self/x.json", "/proc/none/x.json"):
+        result = line.run(*PRELOAD, option, path, "--", "touch", "ran")
+        assert result.code == 2 and result.error.startswith(f"could not write {path}: "), path
+    assert not (line.folder / "ran").exists()
 
 
 def test_cache_that_cannot_be_a_folder(line: CommandLine) -> None:
