@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import TextIO
 
 from memleak_android.host.console import say
-from memleak_android.host.errors import ExitCode, IncompleteError, OutputExistsError, UsageError
+from memleak_android.host.errors import (
+    ExitCode,
+    IncompleteError,
+    MemleakError,
+    OutputExistsError,
+    UsageError,
+)
 from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.profile.fleet_profile import FleetProfile
 from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS, Format, format_of
-from memleak_android.unwind.file_writing import check, make_folder, replacing
+from memleak_android.unwind.file_writing import check, replacing
 
 EXIT_CODES = {Verdict.OK: ExitCode.OK, Verdict.INCOMPLETE: ExitCode.INCOMPLETE, Verdict.LEAKS: ExitCode.LEAKS}
 STDOUT = Path("-")
@@ -132,17 +138,24 @@ class Destination:
 def write_results(
     profile: Profile, destinations: Destinations, options: ReportOptions, shown: bool, stream: TextIO
 ) -> None:
-    """Writes files first: the reader of stdout may be gone. shown: stdout has the text already (interval prints).
+    """Writes files first, all that can be: the reader of stdout may be gone. shown: stdout has the text already (interval
+    prints).
 
     stream: for the text.
     """
-    try:
-        for path, name in destinations.files():
+    failures = list[MemleakError]()
+    for path, name in destinations.files():
+        try:
             write_file(path, FORMATS[name], profile, options)
-    finally:
-        if destinations.on_stdout != "text" or not shown:
-            name = destinations.on_stdout
-            show(FORMATS[name], profile, options, stream if name == "text" else sys.stdout)
+        except MemleakError as error:
+            failures.append(error)
+    if destinations.on_stdout != "text" or not shown:
+        name = destinations.on_stdout
+        show(FORMATS[name], profile, options, stream if name == "text" else sys.stdout)
+    for failure in failures[1:]:
+        say(f"error: {failure}")
+    if failures:
+        raise failures[0]
 
 
 def show(

@@ -150,8 +150,11 @@ def trace(
     )
     measured = _measure(measurement)
     profile = judge(replace(measured.profile, timeline=timeline.until(measured.profile)), rules)
-    write_results(profile, destinations, shown, measured.is_counted_out, stream)
-    return conclude(profile, result, status if command else None)
+    try:
+        write_results(profile, destinations, shown, measured.is_counted_out, stream)
+    finally:
+        code = conclude(profile, result, status if command else None)
+    return code
 
 
 def _measure(measurement: Measurement) -> Measured:

@@ -197,6 +197,25 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
     assert not (line.folder / "ran").exists()
 
 
+def test_one_file_that_cannot_be_written_keeps_no_other_from_it(line: CommandLine) -> None:
+    """The page is larger than a file may be."""
+    words = "-o x.html --json x.json --fail-on-leak 1 --gen-suppressions x.supp --tracer preload -- true"
+    argv = ["sh", "-c", f'ulimit -f 100; exec "$0" -m memleak_android.host {words}', sys.executable]
+    done = subprocess.run(
+        argv,
+        cwd=line.folder,
+        env=line.environment({}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 6, done.stderr
+    assert "could not write x.html: File too large" in done.stderr.splitlines()[-1]
+    assert "FAIL" in done.stderr and json.loads((line.folder / "x.json").read_text())
+    assert (line.folder / "x.supp").exists() and not (line.folder / "x.html").exists()
+
+
 def test_cache_that_cannot_be_a_folder(line: CommandLine) -> None:
     (line.folder / "cache").write_text("a file where a folder belongs")
     result = line.run(*PRELOAD, "--", "true")
