@@ -1,10 +1,12 @@
 """The destinations of results: stdout, --json, -o DIR; and the exit code of a verdict."""
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from memleak_android.host.console import say
 from memleak_android.host.errors import (
@@ -71,6 +73,10 @@ class Destinations:
         if self.json == STDOUT:
             return "json"
         return self.formats[0] if self.formats and not self.out else "text"
+
+    def measuring(self, command: Sequence[str] | None) -> AbstractContextManager[object]:
+        """See only_the_report_on_stdout()."""
+        return nullcontext() if self.on_stdout == "text" else only_the_report_on_stdout(command)
 
     def files(self) -> list[tuple[Path, str]]:
         """The files written at the end, with their formats; without the recording."""
@@ -156,6 +162,29 @@ def write_results(
         say(f"error: {failure}")
     if failures:
         raise failures[0]
+
+
+@contextmanager
+def only_the_report_on_stdout(command: Sequence[str] | None) -> Iterator[BinaryIO]:
+    """Inside, standard output is standard error: for the command (None: nothing to say), a scenario, interval prints.
+
+    Yields the real one. A terminal stays as it is.
+    """
+    if sys.stdout.isatty():
+        yield sys.stdout.buffer
+        return
+    if command:
+        say(
+            "the output of the command goes to standard error, standard output is the report's; use --json FILE for both"
+        )
+    sys.stdout.flush()
+    with open(os.dup(1), "wb") as kept:
+        os.dup2(2, 1)
+        try:
+            yield kept
+        finally:
+            sys.stdout.flush()
+            os.dup2(kept.fileno(), 1)
 
 
 def show(

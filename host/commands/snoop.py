@@ -20,6 +20,7 @@ from memleak_android.host.commands.options import (
     symbols_option,
     takes_options,
 )
+from memleak_android.host.commands.results import STDOUT, only_the_report_on_stdout
 from memleak_android.host.commands.target import SnoopMachine, SnoopTarget, snoop_machine
 from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE
 from memleak_android.host.console import Invocation, say
@@ -149,7 +150,8 @@ def snoop(
         plan, problems = plan_snoop(_requests(choice), processes, machine.opened, machine.can_unwind)
         for sentence in problems:
             say(sentence)
-        outputs = _outputs(output, plan.functions, machine.names(pids), common.force, files)
+        said = () if common.quiet else command
+        outputs = _outputs(output, plan.functions, machine.names(pids), said, common.force, files)
         options = SnoopOptions(
             pids=pids,
             command=command,
@@ -228,13 +230,17 @@ def _outputs(
     output: OutputOptions,
     functions: Sequence[SnoopedFunction],
     names: Mapping[int, str],
+    said: Sequence[str],
     force: bool,
     files: ExitStack,
 ) -> _Outputs:
+    """said: see only_the_report_on_stdout()."""
     outputs = _Outputs([], text=True)
     if output.json is not None:
-        is_stdout = str(output.json) == "-"
-        file = sys.stdout.buffer if is_stdout else files.enter_context(_create(output.json, force))
+        is_stdout = output.json == STDOUT
+        file = files.enter_context(
+            only_the_report_on_stdout(said) if is_stdout else _create(output.json, force)
+        )
         outputs.json = JsonLines(functions, file)
         outputs.sinks.append(outputs.json)
         outputs.text = not is_stdout

@@ -148,7 +148,8 @@ def trace(
         if live
         else None,
     )
-    measured = _measure(measurement)
+    with destinations.measuring(None if live or common.quiet else command):
+        measured = _measure(measurement)
     profile = judge(replace(measured.profile, timeline=timeline.until(measured.profile)), rules)
     try:
         write_results(profile, destinations, shown, measured.is_counted_out, stream)

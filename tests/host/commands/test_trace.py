@@ -97,6 +97,14 @@ def test_json_on_stdout_is_only_json(line: CommandLine) -> None:
     assert (report["target"]["command"], report["target"]["exit_status"]) == ("true", 0)
 
 
+@pytest.mark.parametrize("words", ["--json -", "--format json", "--json - --trace --interval 1s"])
+def test_no_output_of_the_command_is_in_the_report(line: CommandLine, words: str) -> None:
+    result = line.run(*PRELOAD, *words.split(), "--", "sh", "-c", "echo its own words")
+    assert json.loads(result.out)["totals"]["inuse_space"] == 60
+    assert result.err.startswith("memleak-android: the output of the command goes to standard error")
+    assert "\nits own words\n" in result.err
+
+
 @pytest.mark.parametrize(
     ("name", "begin"),
     [

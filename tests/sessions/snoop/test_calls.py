@@ -68,6 +68,14 @@ def test_every_entry_has_one_end(shapes: SnoopRun) -> None:
     assert all(times == sorted(times) for times in by_thread.values())
 
 
+def test_no_output_of_the_command_is_among_the_lines() -> None:
+    need("bpf")
+    words = ["snoop", "--json", "-", "-f", "libc.so.6:malloc", "--", "sh", "-c", "echo its own words"]
+    done = run_program(words, timeout_s=120)
+    assert {json.loads(line)["type"] for line in done.stdout.splitlines()} >= {"entry", "end"}
+    assert "\nits own words\n" in done.stderr
+
+
 def test_values_are_shown_in_their_format(shapes: SnoopRun) -> None:
     first, second = shapes.of("show", "entry")
     assert first["arguments"] == ['"a \\"quoted\\" text"', '"\\x01\\x02\\x03\\x04"', "3</dev/null>", "-5"]
