@@ -92,6 +92,8 @@ class Destinations:
 
     def prepare(self) -> None:
         """Makes the folders, before anything runs. Raises UsageError, also where a file exists without --force."""
+        if self.out == STDOUT:
+            check_new(self.out, self.force)
         room = 0 if self.file_format == RECORDING else 1
         if self.file_format and len(self.formats) > room:
             raise UsageError(
@@ -106,6 +108,18 @@ class Destinations:
             check_new(path, self.force)
 
 
+def out_path(text: str) -> Path:
+    """The value of a session's -o. Raises ValueError for a name that ends like a file's and names no format."""
+    path = Path(text)
+    is_file = path.suffix == RECORDING_SUFFIX or format_of(path, FORMATS)
+    if is_file and text.endswith("/"):
+        raise ValueError(f"{text} ends like a file; name the folder otherwise")
+    if is_file or path.is_dir() or text.endswith("/") or not path.suffix[1:].strip("0123456789"):
+        return path
+    known = ", ".join((*(f".{form.suffix}" for form in FORMATS.values()), RECORDING_SUFFIX))
+    raise ValueError(f"no format has the ending {path.suffix} (expected {known}); for a folder write {text}/")
+
+
 def check_stdout(name: str, form: Format) -> None:
     """Raises UsageError for a binary format on a terminal."""
     if form.is_binary and sys.stdout.isatty():
@@ -114,6 +128,10 @@ def check_stdout(name: str, form: Format) -> None:
 
 def check_new(path: Path, force: bool) -> None:
     """Makes missing folders. Raises OutputExistsError or UsageError where `path` cannot be written."""
+    if path == STDOUT:
+        raise UsageError(
+            "- is not a file", "use --json - or --format NAME for standard output, or name a file"
+        )
     try:
         check(path, force)
     except IsADirectoryError:

@@ -23,10 +23,10 @@ from memleak_android.host.commands.options import (
     option,
     takes_options,
 )
-from memleak_android.host.commands.results import Destinations, stream_of_text, write_results
+from memleak_android.host.commands.results import Destinations, out_path, stream_of_text, write_results
 from memleak_android.host.commands.session_plan import app_request, session_options
 from memleak_android.host.commands.target import chosen_machine
-from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE
+from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE, Value
 from memleak_android.host.console import Invocation
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.profile.profile import Profile
@@ -77,7 +77,7 @@ class OutputOptions:
 
     out: Path | None = option(
         "-o DIR|FILE",
-        FILE,
+        Value("path", out_path),
         "Write report.txt, report.json and recording.memleak there; to a FILE what its name says: x.html, x.json, x.memleak.",
     )
     formats: tuple[str, ...] = option(

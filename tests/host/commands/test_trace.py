@@ -43,6 +43,10 @@ PRELOAD = ("--tracer", "preload")
         ("--pid 1 --fail-on-leak 5,x", "invalid value for '--fail-on-leak': '5,x' is not a limit (write 64K or 64K,100); see `memleak-android --help`"),
         ("--pid 1 --max-lost 2", "invalid value for '--max-lost': '2' is not a share (write 0.1% or 0.001); see `memleak-android --help`"),
         ("--pid 1 --count 3", "--count without --interval; say how often by --interval T"),
+        ("-o - -- true", "- is not a file; use --json - or --format NAME for standard output, or name a file"),
+        ("report x.memleak -o -", "- is not a file; use --json - or --format NAME for standard output, or name a file"),
+        ("-o x.pdf -- true", "invalid value for '-o': no format has the ending .pdf (expected .txt, .json, .pb.gz, .folded, .speedscope.json, .heaptrack.gz, .perfetto-trace, .html, .sarif, .junit.xml, .memleak); for a folder write x.pdf/"),
+        ("-o x.html/ -- true", "invalid value for '-o': x.html/ ends like a file; name the folder otherwise"),
         ("report missing.memleak", "cannot read missing.memleak: No such file or directory; name a .memleak file"),
         ("report x.memleak -- ls", "`report` takes no command; write memleak-android -- CMD to trace one"),
     ],
@@ -141,6 +145,14 @@ def test_several_formats_need_a_folder(name: str, formats: str, line: CommandLin
     words = [word for each in formats.split() for word in ("--format", each)]
     result = line.run(*PRELOAD, "-o", name, *words, "--", "true")
     assert result.code == 2 and f"{name} is one file" in result.err
+
+
+@pytest.mark.parametrize("name", ["out", "old.csv", "new.csv/", "v1.2"])
+def test_names_of_folders(line: CommandLine, name: str) -> None:
+    """One with the ending of a file is there, or its name ends in a slash."""
+    (line.folder / "old.csv").mkdir()
+    assert line.run(*PRELOAD, "-o", name, "--", "true").code == 0
+    assert (line.folder / name / "report.json").exists()
 
 
 def test_folder_of_results(line: CommandLine) -> None:
