@@ -11,6 +11,7 @@ import click
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.values import (
     DURATION,
+    EXISTING,
     FILE,
     LABEL,
     LIMIT,
@@ -101,7 +102,7 @@ out_option = partial(option, "-o OUT", FILE, "Write there, not to stdout.")
 symbols_option = partial(
     option,
     "--symbols DIR",
-    FILE,
+    EXISTING,
     "Unstripped files, found by build-id: a folder, a file, an APK, .apks, AAB or zip.",
     multiple=True,
 )

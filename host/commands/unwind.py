@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from memleak_android.host.commands.loader_options import LoaderOptions, snapshot_options
 from memleak_android.host.commands.options import CommonOptions, flag, option, takes_options
 from memleak_android.host.commands.unwind_samples import print_samples
-from memleak_android.host.commands.values import FILE
+from memleak_android.host.commands.values import EXISTING
 from memleak_android.host.console import printable, refuse_command, say
 from memleak_android.host.symbols.names_in_file import FunctionNames, FunctionOffset, soname
 from memleak_android.unwind.cfi.module import Module
@@ -31,7 +31,7 @@ class FormOptions:
     )
     folded: bool = flag("--folded", "perf.data: stacks with their numbers of samples, for flame graphs.")
     symbols: tuple[Path, ...] = option(
-        "--symbols DIR", FILE, "perf.data: more ELF files, by path below DIR or by name.", multiple=True
+        "--symbols DIR", EXISTING, "perf.data: more ELF files, by path below DIR or by name.", multiple=True
     )
     join: bool = flag("--join", "perf.data: continue truncated stacks by other samples of their thread.")
 

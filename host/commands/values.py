@@ -95,5 +95,5 @@ def _label(text: str) -> tuple[str, str]:
 
 DURATION, SIZE, LIMIT = Value("time", _duration), Value("size", _size), Value("limit", _limit)
 RATE, SHARE, LABEL = Value("rate", _rate), Value("share", _share), Value("label", _label)
-FILE = click.Path(path_type=Path)
+FILE, EXISTING = click.Path(path_type=Path), click.Path(exists=True, path_type=Path)
 PID, ONE_OR_MORE, JOBS = click.IntRange(1, 2**31 - 1), click.IntRange(1), click.IntRange(1, 256)

@@ -42,6 +42,7 @@ PRELOAD = ("--tracer", "preload")
         ("--pid 1 -z 5Q", "invalid value for '-z' / '--min-size': '5Q' is not a size (write 4096, 64K or 1MiB); see `memleak-android --help`"),
         ("--pid 1 --fail-on-leak 5,x", "invalid value for '--fail-on-leak': '5,x' is not a limit (write 64K or 64K,100); see `memleak-android --help`"),
         ("--pid 1 --max-lost 2", "invalid value for '--max-lost': '2' is not a share (write 0.1% or 0.001); see `memleak-android --help`"),
+        ("--symbols none -- true", "invalid value for '--symbols': Path 'none' does not exist; see `memleak-android --help`"),
         ("--pid 1 --count 3", "--count without --interval; say how often by --interval T"),
         ("-o - -- true", "- is not a file; use --json - or --format NAME for standard output, or name a file"),
         ("report x.memleak -o -", "- is not a file; use --json - or --format NAME for standard output, or name a file"),

@@ -135,7 +135,7 @@ def test_a_report_is_not_asked_what_only_a_recording_knows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = saved(tmp_path / "old", complete())
-    for words in (["--symbols", "x"], ["-z", "5"], ["-Z", "5"]):
+    for words in (["--symbols", "."], ["-z", "5"], ["-Z", "5"]):
         assert run(["report", old, *words]) == 2
         assert f"{words[0]}: {old} is a report, not a recording" in capsys.readouterr().err
 
