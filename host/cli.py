@@ -2,11 +2,14 @@
 
 import errno
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise
+from shutil import which
 from typing import Any, TextIO
 
 import click
@@ -26,7 +29,8 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # write(2): not a 
 _BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
 _DEVICE = {"-s": 2, "--serial": 2, "-d": 1, "-e": 1}  # words of each; before the verb as with adb
 _TARGETS = {"--pid", "--package", "--all", "--kernel", "--percpu"}
-_OF_GROUP = {"-h", "--help", "--help-all", "--version"}
+_OF_GROUP = {"-h", "--help", "--help-all", "--version", "-V"}
+_WORDS_OF_GROUP = {"help": "--help", "version": "--version"}  # as verbs
 
 # The help on one screen; --help-all lists every option.
 OVERVIEW = """\
@@ -135,7 +139,9 @@ def _help_all(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all)
-@click.version_option(package_name=PROGRAM, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.version_option(
+    None, "--version", "-V", package_name=PROGRAM, prog_name=PROGRAM, message="%(prog)s %(version)s"
+)
 def verbs() -> None:
     """Finds native memory leaks: which memory is still held, which stack allocated it, and how certain both are.
 
@@ -189,6 +195,8 @@ def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
 
 
 def _with_verb(words: list[str], has_command: bool) -> list[str]:
+    if words and words[0] in _WORDS_OF_GROUP:
+        return [*words[1:], _WORDS_OF_GROUP[words[0]]]
     verb = _first_other(words, dict.fromkeys(_BEFORE_VERB, 1) | _DEVICE)
     if verb < len(words) and words[verb] in VERBS:
         if words[verb] == "trace":
@@ -226,14 +234,21 @@ def _check_foreign_words(words: list[str]) -> None:
         if not needs_number or value.isdecimal():
             shown = f"{flag} {value}" if needs_number else flag
             raise click.UsageError(f"{shown} is memleak's; use {right.format(value)}")
-    if words and words[0].isdecimal():
-        count = f" --count {words[1]}" if len(words) > 1 and words[1].isdecimal() else ""
-        raise click.UsageError(f"interval {words[0]} without its option; use --interval {words[0]}s{count}")
     if words and not words[0].startswith("-"):
-        known = ", ".join(VERBS)
-        raise click.UsageError(
-            f"unknown verb: {words[0]} (expected {known}); to run a command write -- {words[0]}"
-        )
+        raise click.UsageError(_without_verb(*words))
+
+
+def _without_verb(first: str, *more: str) -> str:
+    """What a line that begins with another word was probably meant to be."""
+    if first.isdecimal() and more[:1] and more[0].isdecimal():
+        return f"interval {first} without its option; use --interval {first}s --count {more[0]}"
+    if first.isdecimal():
+        return f"{first} without its option; use --pid {first}, or --interval {first}s"
+    if which(first) or os.path.exists(first):
+        return f"{first} is not a verb; to run it: {PROGRAM} -- {shlex.join((first, *more))}"
+    if near := get_close_matches(first, VERBS, 1):
+        return f"unknown verb: {first}; did you mean {near[0]}?"
+    return f"unknown verb: {first} (expected {', '.join(VERBS)}); to run a command write -- {first}"
 
 
 def _usage_line(error: click.ClickException) -> str:

@@ -35,7 +35,12 @@ PRELOAD = ("--tracer", "preload")
         ("-s 10", "-s 10 is memleak's; use --sample-bytes, which takes bytes (or --serial 10 for a device of that name)"),
         ("-t --pid 1", "-t is memleak's; use --trace"),
         ("5 3", "interval 5 without its option; use --interval 5s --count 3"),
-        ("5", "interval 5 without its option; use --interval 5s"),
+        ("5", "5 without its option; use --pid 5, or --interval 5s"),
+        ("repotr x", "unknown verb: repotr; did you mean report?"),
+        ("dif a b", "unknown verb: dif; did you mean diff?"),
+        ("sh x.sh a", "sh is not a verb; to run it: memleak-android -- sh x.sh a"),
+        ("./memleakd *", "./memleakd is not a verb; to run it: memleak-android -- ./memleakd '*'"),
+        ("help attach", "no such command 'attach'; see `memleak-android --help`"),
         ("--leak-check=full ./x", "--leak-check is valgrind's; use --reachability"),
         ("--pid 1 --record-only", "--record-only is heaptrack's; use `memleak-android record -o FILE.memleak -- CMD`"),
         ("--pid 1 --older 5x", "invalid value for '--older': '5x' is not a duration (write 500ms, 5s or 2m); see `memleak-android --help`"),
@@ -59,8 +64,11 @@ def test_usage_errors_are_one_line_and_exit_2(line: CommandLine, words: str, err
 
 
 def test_version_and_help(line: CommandLine) -> None:
-    assert line.run("--version").out.startswith("memleak-android 0.")
+    for words in ("--version", "-V", "version"):
+        assert line.run(words).out.startswith("memleak-android 0."), words
     text = line.run("--help").out
+    assert line.run("-h").out == line.run("help").out == text
+    assert line.run("help", "record").out == line.run("record", "--help").out
     for word in ("--pid", "--interval", "--fail-on-leak", "record", "report", "doctor", "demo", "-- CMD"):
         assert word in text
     lines = text.splitlines()
