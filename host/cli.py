@@ -81,6 +81,7 @@ _FOREIGN_OPTIONS = {
     "--native": ("memray", "nothing: stacks are native"),
     "--trace-python-allocators": ("memray", "nothing: Python's objects are counted"),
 }
+_OTHER_NAMES = {"--out": "-o", "--output": "-o", "-f": "--format"}  # of our options; snoop has an -f
 
 
 class _ReaderGone(Exception):
@@ -198,6 +199,8 @@ def _with_verb(words: list[str], has_command: bool) -> list[str]:
     if words and words[0] in _WORDS_OF_GROUP:
         return [*words[1:], _WORDS_OF_GROUP[words[0]]]
     verb = _first_other(words, dict.fromkeys(_BEFORE_VERB, 1) | _DEVICE)
+    if verb == len(words) or words[verb] != "snoop":
+        _check_names(words)
     if verb < len(words) and words[verb] in VERBS:
         if words[verb] == "trace":
             _check_foreign_words(words[verb + 1 :])
@@ -221,12 +224,21 @@ def _first_other(words: list[str], passed: dict[str, int]) -> int:
     return index
 
 
+def _check_names(words: list[str]) -> None:
+    """Raises UsageError for other tools' usual names of our options."""
+    for word in words:
+        if ours := _OTHER_NAMES.get(word.split("=")[0]):
+            raise click.UsageError(f"{word.split('=')[0]} is not an option; use {ours}")
+
+
 def _check_foreign_words(words: list[str]) -> None:
     """Names our option for each of memleak's and of other tools'. Raises UsageError."""
     for word in words:
         if foreign := _FOREIGN_OPTIONS.get(word.split("=")[0]):
             raise click.UsageError(f"{word.split('=')[0]} is {foreign[0]}'s; use {foreign[1]}")
     for word, following in pairwise([*words, ""]):
+        if word == "--trace" and following and not following.startswith("-"):
+            raise click.UsageError(f"--trace takes no value; use --tracer {following}")
         flag, value = word[:2], (word[2:] or following)
         if flag not in _MEMLEAK_FLAGS or word.startswith("--"):
             continue

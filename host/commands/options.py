@@ -96,6 +96,14 @@ def _last_serial(context: click.Context, option: click.Parameter, serials: tuple
     return serials[-1] if serials else None
 
 
+def _only_pid(context: click.Context, option: click.Parameter, pids: tuple[int, ...]) -> int | None:
+    if len(pids) > 1:
+        raise click.UsageError(
+            f"{len(pids)} times --pid; measure one, its children too by --follow, or every process by --all"
+        )
+    return pids[0] if pids else None
+
+
 # Fields of several groups.
 format_option = partial(option, "--format", help="By default what the name of OUT says, else text.")
 out_option = partial(option, "-o OUT", FILE, "Write there, not to stdout.")
@@ -157,7 +165,9 @@ class TargetOptions:
     """Options that select the target, apart from a command behind `--`."""
 
     device: DeviceOptions
-    pid: int | None = option("--pid N", PID, "Attach to this process.")
+    pid: int | None = option(
+        "--pid N", PID, "Attach to this process.", multiple=True, default=None, callback=_only_pid
+    )
     package: str | None = package_option()
     process: str | None = process_option()
     user: int = user_option()

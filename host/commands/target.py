@@ -16,7 +16,7 @@ from memleak_android.host.commands.options import (
     process_option,
     user_option,
 )
-from memleak_android.host.commands.values import PID
+from memleak_android.host.commands.values import PID, TID
 from memleak_android.host.console import one_line, say
 from memleak_android.host.machine.adb.app import find_app, wait_for_process
 from memleak_android.host.machine.adb.device import AdbDevice
@@ -91,7 +91,7 @@ class SnoopTarget:
     process: str | None = process_option()
     user: int = user_option()
     pids: tuple[int, ...] = option("--pid N", PID, "A process (repeatable).", multiple=True)
-    threads: tuple[int, ...] = option("--tid N", PID, "Only this thread (repeatable).", multiple=True)
+    threads: tuple[int, ...] = option("--tid N", TID, "Only this thread (repeatable).", multiple=True)
     follow: bool = flag("--follow", "Its child processes too.")
 
 

@@ -1,4 +1,4 @@
-"""Types of option values: durations, sizes, limits, rates, shares and labels."""
+"""Types of option values: durations, sizes, limits, rates, shares, labels and process numbers."""
 
 import re
 from collections.abc import Callable
@@ -49,6 +49,12 @@ def _duration(text: str) -> int:
     return round(result) if 0 <= result <= _MAX else _fail(text, "duration", "500ms, 5s or 2m")
 
 
+def _pid(text: str) -> int:
+    is_number = text.isdecimal() and 0 < int(text) < 2**31
+    name = text if re.fullmatch(r"[A-Za-z][\w.-]*", text) else "NAME"
+    return int(text) if is_number else _fail(text, "process number", f"one, as `pgrep {name}` prints it")
+
+
 def _size(text: str) -> int:
     """Bytes."""
     match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
@@ -95,5 +101,6 @@ def _label(text: str) -> tuple[str, str]:
 
 DURATION, SIZE, LIMIT = Value("time", _duration), Value("size", _size), Value("limit", _limit)
 RATE, SHARE, LABEL = Value("rate", _rate), Value("share", _share), Value("label", _label)
+PID = Value("pid", _pid)
 FILE, EXISTING = click.Path(path_type=Path), click.Path(exists=True, path_type=Path)
-PID, ONE_OR_MORE, JOBS = click.IntRange(1, 2**31 - 1), click.IntRange(1), click.IntRange(1, 256)
+TID, ONE_OR_MORE, JOBS = click.IntRange(1, 2**31 - 1), click.IntRange(1), click.IntRange(1, 256)
