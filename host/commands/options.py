@@ -20,6 +20,7 @@ from memleak_android.host.commands.values import (
     RATE,
     SHARE,
     SIZE,
+    SPAN,
 )
 from memleak_android.host.profile.gate import GrowthLimit, LeakLimit
 from memleak_android.host.profile.ownership import read_ownership
@@ -121,7 +122,7 @@ warmup_option = partial(option, "--warmup T", DURATION, "Judge growth from this 
 cooldown_option = partial(
     option, "--cooldown T", DURATION, "Judge growth until this long before the end.", default="0s"
 )
-duration_option = partial(option, "--duration T", DURATION, "End after this time.")
+duration_option = partial(option, "--duration T", SPAN, "End after this time.")
 count_option = partial(option, "--count N", ONE_OR_MORE, "End after N interval prints.")
 package_option = partial(option, "-p, --package APP", None, "Attach to this app on a device.")
 process_option = partial(option, "--process NAME", None, "Which of its processes: a name, or :remote.")
@@ -304,6 +305,10 @@ class ViewOptions:
         'Others\' code: its callers are named. Both may stand in memleak.toml: mine = ["src"].',
         multiple=True,
     )
+
+    def __post_init__(self) -> None:
+        if self.min_size > self.max_size:
+            raise click.UsageError(f"-z {self.min_size} and -Z {self.max_size} leave no size; exchange them")
 
     def view(self, max_lost: float, *, needs_blocks: bool) -> View:
         """Returns the analysis's settings. needs_blocks: the report's format lists single blocks. Raises UsageError."""

@@ -22,7 +22,7 @@ from memleak_android.host.commands.options import (
 )
 from memleak_android.host.commands.results import STDOUT, only_the_report_on_stdout
 from memleak_android.host.commands.target import SnoopMachine, SnoopTarget, snoop_machine
-from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE
+from memleak_android.host.commands.values import FILE, ONE_OR_MORE, SPAN
 from memleak_android.host.console import Invocation, say
 from memleak_android.host.errors import ExitCode, OutputExistsError, UsageError
 from memleak_android.host.session.interrupts import stop_on_interrupt
@@ -111,7 +111,7 @@ class OutputOptions:
 class TimeOptions:
     """When statistics are printed, and when the session ends. Nanoseconds."""
 
-    interval: int | None = option("--interval T", DURATION, "Print the statistics every T.")
+    interval: int | None = option("--interval T", SPAN, "Print the statistics every T.")
     count: int | None = count_option()
     duration: int | None = duration_option()
 

@@ -26,7 +26,7 @@ from memleak_android.host.commands.options import (
 from memleak_android.host.commands.results import Destinations, out_path, stream_of_text, write_results
 from memleak_android.host.commands.session_plan import app_request, session_options
 from memleak_android.host.commands.target import chosen_machine
-from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE, Value
+from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE, SPAN, Value
 from memleak_android.host.console import Invocation
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.profile.profile import Profile
@@ -46,12 +46,12 @@ class ScheduleOptions:
     older: int = option(
         "--older AGE", DURATION, "Interval prints show blocks from this age.", default="500ms"
     )
-    interval: int | None = option("--interval T", DURATION, "Print the top stacks every T.")
+    interval: int | None = option("--interval T", SPAN, "Print the top stacks every T.")
     count: int | None = count_option()
     scenario: str | None = option(
         "--scenario CMD", None, "Run CMD (by sh, on this machine) --repeat times; what grows by each run?"
     )
-    repeat: int = option("--repeat N", ONE_OR_MORE, "See --scenario.", default=10, show_default=True)
+    repeat: int | None = option("--repeat N", ONE_OR_MORE, "See --scenario.", show_default="10")
     events: bool = flag("--trace", "Print every call.")
     live: bool = flag(
         "--live", "Show the stacks on the terminal while it runs: sort, filter, open them (docs/use/live.md)."
@@ -66,9 +66,11 @@ class ScheduleOptions:
             raise click.UsageError("--count without --interval; say how often by --interval T")
         if self.scenario is not None and self.interval is not None:
             raise click.UsageError("both --scenario and --interval; snapshots are taken by one of them")
+        if self.repeat and self.scenario is None:
+            raise click.UsageError("--repeat without --scenario; name what is repeated by --scenario CMD")
 
     def runs(self) -> Scenario | None:
-        return Scenario(self.scenario, self.repeat) if self.scenario is not None else None
+        return Scenario(self.scenario, self.repeat or 10) if self.scenario is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +15,15 @@ if TYPE_CHECKING:  # a generic class only in newer releases of click
 else:
     AnyType = click.ParamType
 
-_DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_DURATION_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "sec": 10**9,
+    "s": 10**9,
+}  # before one that begins another
+_DURATION_UNITS |= {"min": 60 * 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_DURATION_PART = rf"(\d+(?:\.\d+)?)({'|'.join(_DURATION_UNITS)})"
 _SIZE_UNITS = {"": 1, "B": 1, "K": 2**10, "KiB": 2**10, "M": 2**20, "MiB": 2**20, "G": 2**30, "GiB": 2**30}
 _SIZE_UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE_UNIT_BY_NAME = {unit.lower(): factor for unit, factor in _SIZE_UNITS.items()}
@@ -44,9 +53,16 @@ def _fail(text: str, what: str, examples: str) -> NoReturn:
 
 def _duration(text: str) -> int:
     """Nanoseconds. A bare number is seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)?", text)
-    result = float(match[1]) * _DURATION_UNITS[match[2] or "s"] if match else -1
-    return round(result) if 0 <= result <= _MAX else _fail(text, "duration", "500ms, 5s or 2m")
+    written = f"{text}s" if re.fullmatch(r"[\d.]+", text) else text
+    is_sum = re.fullmatch(f"(?:{_DURATION_PART})+", written)
+    parts = re.findall(_DURATION_PART, written) if is_sum else []
+    result = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts) if parts else -1
+    return round(result) if 0 <= result <= _MAX else _fail(text, "duration", "500ms, 5s or 1m30s")
+
+
+def _span(text: str) -> int:
+    """A duration that is not 0."""
+    return _duration(text) or _fail(text, "time to wait", "500ms, 5s or 1m30s")
 
 
 def _pid(text: str) -> int:
@@ -57,13 +73,14 @@ def _pid(text: str) -> int:
 
 def _size(text: str) -> int:
     """Bytes."""
-    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text)
     factor = _SIZE_UNIT_BY_NAME.get(match[2].lower()) if match else None
     if not match or not factor:
         _fail(text, "size", "4096, 64K or 1MiB")
-    if int(match[1]) * factor > _MAX:
+    size = int(Fraction(match[1]) * factor)
+    if size > _MAX:
         raise ValueError(f"{text!r} is more than an address space holds")
-    return int(match[1]) * factor
+    return size
 
 
 def _limit(text: str) -> LeakLimit:
@@ -101,6 +118,6 @@ def _label(text: str) -> tuple[str, str]:
 
 DURATION, SIZE, LIMIT = Value("time", _duration), Value("size", _size), Value("limit", _limit)
 RATE, SHARE, LABEL = Value("rate", _rate), Value("share", _share), Value("label", _label)
-PID = Value("pid", _pid)
+PID, SPAN = Value("pid", _pid), Value("time", _span)
 FILE, EXISTING = click.Path(path_type=Path), click.Path(exists=True, path_type=Path)
 TID, ONE_OR_MORE, JOBS = click.IntRange(1, 2**31 - 1), click.IntRange(1), click.IntRange(1, 256)
