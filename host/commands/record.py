@@ -23,13 +23,13 @@ from memleak_android.host.commands.options import (
 from memleak_android.host.commands.record_many import every_serial, record_on_each
 from memleak_android.host.commands.results import check_new
 from memleak_android.host.commands.session_plan import app_request, session_options
-from memleak_android.host.commands.target import chosen_machine
+from memleak_android.host.commands.target import chosen_machine, measured
 from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import Invocation
 from memleak_android.host.fleet.published_copies import open_share
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.profile.ownership import read_ownership
-from memleak_android.host.session.measure import Measurement, RecordingPlan, measure
+from memleak_android.host.session.measure import Measurement, RecordingPlan
 from memleak_android.host.session.session import Schedule
 
 
@@ -85,7 +85,7 @@ def record(
     refuse_limit_by_run(result.fail_on_growth, None)
     refuse_conflicts(command, target, tracing, events_option="--record-all" if content.events else "")
     rules = gate_rules(result, common.force)
-    measured = measure(
+    done = measured(
         Measurement(
             options=replace(session_options(command, target, tracing, result.symbols), events=content.events),
             app=app_request(target),
@@ -103,4 +103,4 @@ def record(
             share=open_share(content.cache),
         )
     )
-    return conclude(judge(measured.profile, rules), result, status if command else None)
+    return conclude(judge(done.profile, rules), result, status if command else None)

@@ -21,7 +21,7 @@ from memleak_android.host.commands.options import (
     takes_options,
 )
 from memleak_android.host.commands.results import STDOUT, only_the_report_on_stdout
-from memleak_android.host.commands.target import SnoopMachine, SnoopTarget, snoop_machine
+from memleak_android.host.commands.target import SnoopMachine, SnoopTarget, explained, snoop_machine
 from memleak_android.host.commands.values import FILE, ONE_OR_MORE, SPAN
 from memleak_android.host.console import Invocation, say
 from memleak_android.host.errors import ExitCode, OutputExistsError, UsageError
@@ -143,7 +143,7 @@ def snoop(
     _check_output(target, choice, output, times)
     command = invocation.command or ()
     begin = time.monotonic()
-    with ExitStack() as files:
+    with explained(command), ExitStack() as files:
         machine = snoop_machine(command, target, files)
         processes = machine.files(machine.pids, command)
         pids = tuple(process[0].pid for process in processes if process and process[0].pid)

@@ -1,9 +1,12 @@
-"""The machine of the command line's target: this one or a device."""
+"""The machine of the command line's target: this one or a device; and why a command could not be started there."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from shutil import which
 
 import click
 
@@ -18,12 +21,14 @@ from memleak_android.host.commands.options import (
 )
 from memleak_android.host.commands.values import PID, TID
 from memleak_android.host.console import one_line, say
+from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.app import find_app, wait_for_process
 from memleak_android.host.machine.adb.device import AdbDevice
 from memleak_android.host.machine.adb.selection import SeveralDevices, Wish, select
 from memleak_android.host.machine.adb.server import DeviceRow, list_devices
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.target import Target
+from memleak_android.host.session.measure import Measured, Measurement, measure
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.local_tracer import process_names, start_local
 from memleak_android.host.snoop.placing import SnoopPlan
@@ -33,8 +38,10 @@ from memleak_android.host.stacks.modules import FileFinder, LocalFiles
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import ProbedFile
+from memleak_android.unwind.file_reading import opened
 
 SERIAL_VARIABLE = "ANDROID_SERIAL"
+_FAILED = ("could not start ", "cannot run ")  # how the errors of agent and loader begin
 HEADINGS = ("SERIAL", "STATE", "KIND", "MODEL", "PRODUCT")
 
 
@@ -147,3 +154,63 @@ def snoop_machine(command: Sequence[str], target: SnoopTarget, closed_later: Exi
         lambda pids: remote.names,
         remote.finder,
     )
+
+
+def measured(measurement: Measurement) -> Measured:
+    """measure(), with the reason why a command could not be started."""
+    with explained(measurement.options.command if measurement.target.is_local else ()):
+        return measure(measurement)
+
+
+@contextmanager
+def explained(command: Sequence[str]) -> Iterator[None]:
+    """Inside, a TargetError for a command of this machine that could not be started gets its reason."""
+    try:
+        yield
+    except TargetError as error:
+        if command and error.message.startswith(_FAILED) and (reason := _reason(command)):
+            raise TargetError(*reason) from None
+        raise
+
+
+def _reason(command: Sequence[str]) -> tuple[str, str] | None:
+    """The message and the hint. Only after a failure: binfmt_misc runs files of any format."""
+    name, line = command[0], shlex.join(command)
+    found = which(name)
+    path = found or name
+    is_file, head = os.path.isfile(path), _head(path)
+    interpreter = re.split(r"[ \t]", head[2:].split("\n")[0].strip(" \t"))[0] if head[:2] == "#!" else ""
+    rules = (
+        (os.path.isdir(path), f"{name} is a folder", "name the program in it"),
+        (
+            " " in name.strip() and len(command) == 1 and not is_file,
+            f"{name!r} is one word with a space",
+            f"write -- {name} without the quotes, or -- sh -c {line}",
+        ),
+        (
+            is_file and not os.access(path, os.X_OK),
+            f"{name} is not executable",
+            f"chmod +x {shlex.quote(name)}",
+        ),
+        (is_file and not found, f"{name} is here and not on PATH", f"write -- ./{line}"),
+        (
+            head and not head.startswith(("\x7fELF", "#!")),
+            f"{name} has no #! line",
+            f"write -- sh {line}",
+        ),
+        (
+            interpreter and not which(interpreter),
+            f"the first line of {name} names {interpreter!r}, which cannot be run",
+            f"correct it, or write -- sh {line}",
+        ),
+    )
+    return next(((message, hint) for applies, message, hint in rules if applies), None)
+
+
+def _head(path: str) -> str:
+    """The beginning of a regular file; "" if it cannot be read."""
+    try:
+        with opened(path) as file:
+            return os.fsdecode(file.read(256))  # BINPRM_BUF_SIZE
+    except OSError:
+        return ""

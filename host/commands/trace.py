@@ -25,7 +25,7 @@ from memleak_android.host.commands.options import (
 )
 from memleak_android.host.commands.results import Destinations, out_path, stream_of_text, write_results
 from memleak_android.host.commands.session_plan import app_request, session_options
-from memleak_android.host.commands.target import chosen_machine
+from memleak_android.host.commands.target import chosen_machine, measured
 from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE, SPAN, Value
 from memleak_android.host.console import Invocation
 from memleak_android.host.profile.gate import judge
@@ -34,7 +34,7 @@ from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.reports.text import interval
-from memleak_android.host.session.measure import Measured, Measurement, RecordingPlan, measure
+from memleak_android.host.session.measure import Measured, Measurement, RecordingPlan
 from memleak_android.host.session.scenario import Scenario
 from memleak_android.host.session.session import Schedule
 
@@ -151,10 +151,10 @@ def trace(
         else None,
     )
     with destinations.measuring(None if live or common.quiet else command):
-        measured = _measure(measurement)
-    profile = judge(replace(measured.profile, timeline=timeline.until(measured.profile)), rules)
+        done = _measure(measurement)
+    profile = judge(replace(done.profile, timeline=timeline.until(done.profile)), rules)
     try:
-        write_results(profile, destinations, shown, measured.is_counted_out, stream)
+        write_results(profile, destinations, shown, done.is_counted_out, stream)
     finally:
         code = conclude(profile, result, status if command else None)
     return code
@@ -163,7 +163,7 @@ def trace(
 def _measure(measurement: Measurement) -> Measured:
     """Prints where the command's output is, however the measurement ends."""
     try:
-        return measure(measurement)
+        return measured(measurement)
     finally:
         if measurement.live is not None and measurement.live.output is not None:
             say_output(measurement.live.output)

@@ -58,6 +58,30 @@ def test_what_preload_cannot_do(line: CommandLine, words: str, code: int, error:
     assert (result.code, result.error) == (code, error.format(os.getpid()))
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["./plain", "a b"], "./plain has no #! line; write -- sh ./plain 'a b'"),
+        (["./broken"], "the first line of ./broken names '/no/sh', which cannot be run; correct it, or write -- sh ./broken"),
+        (["./windows"], r"the first line of ./windows names '/bin/sh\r', which cannot be run; correct it, or write -- sh ./windows"),
+        (["./text"], "./text is not executable; chmod +x ./text"),
+        (["plain"], "plain is here and not on PATH; write -- ./plain"),
+        (["/"], "/ is a folder; name the program in it"),
+        (["sleep 1"], "'sleep 1' is one word with a space; write -- sleep 1 without the quotes, or -- sh -c 'sleep 1'"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("verb", [[], ["record", "-o", "a.memleak"]], ids=["trace", "record"])
+def test_why_a_command_cannot_be_started(
+    line: CommandLine, verb: list[str], words: list[str], error: str
+) -> None:
+    files = {"plain": "echo", "broken": "#!/no/sh -e\n", "windows": "#!/bin/sh\r\necho", "text": "text"}
+    for name, content in files.items():
+        (line.folder / name).write_text(content, newline="")
+        (line.folder / name).chmod(0o644 if name == "text" else 0o755)
+    result = line.run(*verb, *PRELOAD, "--", *words)
+    assert (result.code, result.error) == (4, error)
+
+
 def test_agent_that_is_not_there(line: CommandLine) -> None:
     (line.folder / "memleakd").unlink()
     result = line.run(*PRELOAD, "--", "true")
