@@ -15,8 +15,8 @@ from memleak_android.host.commands.options import (
     takes_options,
     top_option,
 )
-from memleak_android.host.commands.results import Destination
-from memleak_android.host.commands.values import FILE
+from memleak_android.host.commands.results import Destination, result_path
+from memleak_android.host.commands.values import Value
 from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.comparison import compare
 from memleak_android.host.profile.ownership import read_ownership
@@ -36,8 +36,8 @@ class DiffOptions:
 
 
 @click.command(short_help="Compare two recordings or report.json files.")
-@click.argument("old", type=FILE)
-@click.argument("new", type=FILE)
+@click.argument("old", type=Value("file", result_path))
+@click.argument("new", type=Value("file", result_path))
 @takes_options
 @click.pass_context
 def diff(context: click.Context, /, old: Path, new: Path, output: DiffOptions, common: CommonOptions) -> int:

@@ -15,8 +15,8 @@ from memleak_android.host.commands.options import (
     out_option,
     takes_options,
 )
-from memleak_android.host.commands.results import Destination
-from memleak_android.host.commands.values import FILE, JOBS, PID
+from memleak_android.host.commands.results import Destination, result_path
+from memleak_android.host.commands.values import JOBS, PID, Value
 from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.recording.read import is_report, read_profile
@@ -37,7 +37,7 @@ class ReadingOptions:
 
 
 @click.command(short_help="Make a report from a recording.")
-@click.argument("recording", type=FILE, metavar="FILE")
+@click.argument("recording", type=Value("file", result_path), metavar="FILE")
 @takes_options
 @click.pass_context
 def report(

@@ -59,7 +59,7 @@ class Destinations:
     def recording(self) -> Path | None:
         if self.file_format == RECORDING:
             return self.out
-        return self.folder / f"recording{RECORDING_SUFFIX}" if self.folder else None
+        return self.folder / f"{RECORDING}{RECORDING_SUFFIX}" if self.folder else None
 
     @property
     def needs_blocks(self) -> bool:
@@ -106,6 +106,17 @@ class Destinations:
         check_stdout(self.on_stdout, FORMATS[self.on_stdout])
         for path in [path for path, _ in self.files()] + ([self.recording] if self.recording else []):
             check_new(path, self.force)
+
+
+def result_path(text: str) -> Path:
+    """A result to read: a file, or what -o wrote into a folder. Raises ValueError for a stream."""
+    path = Path(text)
+    if text in ("-", "/dev/stdin") and not path.is_file():
+        raise ValueError("only files are read, not standard input; write it to one first")
+    inside = (
+        [path / name for name in (f"{RECORDING}{RECORDING_SUFFIX}", "report.json")] if path.is_dir() else []
+    )
+    return next((each for each in inside if each.exists()), path)
 
 
 def out_path(text: str) -> Path:

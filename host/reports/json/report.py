@@ -41,6 +41,7 @@ SCHEMA = "memleak-android/report/1"
 
 _NO_SITES = '\n "sites": []'  # in the JSON of a report without its sites; line feeds within names are escaped
 _FRAMES_KEPT_MAX = 1 << 17
+_OTHER_VERSION = re.compile(rb'"schema": ?"(memleak-android/report/\d+)"')
 _ERROR_MAX = 200  # characters of an error that quotes the file
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _U64_MAX = 2**64 - 1
@@ -93,6 +94,12 @@ def read_report(data: bytes, name: str) -> Profile:
     try:
         report = msgspec.json.decode(data, type=form.struct)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        other = _OTHER_VERSION.search(data[:_ERROR_MAX])
+        if other and (written := other[1].decode()) != SCHEMA:
+            message = f"{name} was written by another version ({written}; this one reads {SCHEMA.rpartition('/')[2]})"
+            raise UsageError(
+                message, "read it by that version, or make it anew from the recording"
+            ) from error
         message = f"{name} is not a {SCHEMA} file: {bounded(str(error), _ERROR_MAX)}"
         raise UsageError(message, "write one with --json FILE") from error
     profile: Profile = form.read(report)

@@ -66,6 +66,7 @@ PRELOAD = ("--tracer", "preload")
         ("report x.memleak -o -", "- is not a file; use --json - or --format NAME for standard output, or name a file"),
         ("-o x.pdf -- true", "invalid value for '-o': no format has the ending .pdf (expected .txt, .json, .pb.gz, .folded, .speedscope.json, .heaptrack.gz, .perfetto-trace, .html, .sarif, .junit.xml, .memleak); for a folder write x.pdf/"),
         ("-o x.html/ -- true", "invalid value for '-o': x.html/ ends like a file; name the folder otherwise"),
+        ("report -", "invalid value for 'FILE': only files are read, not standard input; write it to one first"),
         ("report missing.memleak", "cannot read missing.memleak: No such file or directory; name a .memleak file"),
         ("report x.memleak -- ls", "`report` takes no command; write memleak-android -- CMD to trace one"),
     ],
@@ -186,7 +187,10 @@ def test_folder_of_results(line: CommandLine) -> None:
     assert text.splitlines()[0] in result.err and "outstanding    60 bytes" in text
     recording = line.folder / "out/recording.memleak"
     assert stat.S_IMODE(recording.stat().st_mode) == 0o600
-    assert line.run("report", recording, "-v").out == text
+    assert line.run("report", recording, "-v").out == line.run("report", "out", "-v").out == text
+    assert line.run("diff", "out", "out").code == 0
+    recording.rename(line.folder / "moved")
+    assert line.run("report", "out", "-v").code == 0, "of report.json"
     again = line.run(*PRELOAD, "-o", "out", "--", "touch", "ran")
     assert again.code == 2
     assert again.error == "out/report.txt exists, not overwritten; use --force or another name"

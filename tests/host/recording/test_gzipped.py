@@ -45,7 +45,7 @@ def test_every_text(tmp_path: Path, name: str) -> None:
         (gzip.compress(b'{"schema": "memleak-android/report/1"' + b" " * 9999)[:-9], "cannot be read: "),
         (
             gzip.compress(b'{"schema": "memleak-android/report/2"}'),
-            "is not a memleak-android/report/1 file: ",
+            "was written by another version (memleak-android/report/2; this one reads 1)",
         ),
         (gzip.compress(b"heaptrack"), "is not a memleak recording"),
         (b"\x1f\x8b\x08\x00nonsense", "is not a memleak recording"),
