@@ -162,7 +162,6 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Runs the command line and returns its exit code."""
     words, command = _split(list(arguments))
-    is_verbose = "-v" in words or "--verbose" in words
     try:
         words = _with_verb(words, has_command=command is not None)
         invocation = Invocation(command, tuple(words))
@@ -170,16 +169,16 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
-        return _fail(_usage_line(error), ExitCode.USAGE, is_verbose)
+        return _fail(_usage_line(error), ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("aborted", ExitCode.ABORTED, is_verbose)
+        return _fail("aborted", ExitCode.ABORTED)
     except MemleakError as error:
-        return _fail(str(error), error.exit_code, is_verbose)
+        return _fail(str(error), error.exit_code)
     except UnsafePathError as error:
         line = f"could not write a file: {error.strerror}; name another folder (-o, TMPDIR, XDG_CACHE_HOME)"
-        return _fail(line, ExitCode.USAGE, is_verbose)
+        return _fail(line, ExitCode.USAGE)
     except UnwindError as error:
-        return _fail(str(error), ExitCode.USAGE, is_verbose)
+        return _fail(str(error), ExitCode.USAGE)
     except (_ReaderGone, BrokenPipeError):
         _write_no_more(sys.stdout)
         return ExitCode.BROKEN_PIPE
@@ -273,9 +272,7 @@ def _usage_line(error: click.ClickException) -> str:
     return message if "; " in message else f"{message}; see `{' '.join([PROGRAM, *words])}`"
 
 
-def _fail(line: str, exit_code: int, is_verbose: bool) -> int:
-    if is_verbose and exit_code != ExitCode.ABORTED:
-        traceback.print_exc()
+def _fail(line: str, exit_code: int) -> int:
     say(f"error: {line}")
     return exit_code
 

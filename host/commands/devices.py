@@ -14,7 +14,7 @@ SCHEMA = "memleak-android/devices/1"
 
 @click.command(short_help="List the devices that adb knows.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.")
+@click.option("-v", "--verbose", is_flag=True, hidden=True)  # as every verb
 @click.pass_context
 def devices(context: click.Context, /, as_json: bool, verbose: bool) -> int:
     """Lists the devices that the adb server knows, those that cannot be used too. Exits with 3 where there is none."""

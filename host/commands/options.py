@@ -143,7 +143,7 @@ class CommonOptions:
 
     force: bool = flag("--force", "Overwrite existing files.")
     quiet: bool = flag("-q, --quiet", "No progress.")
-    verbose: bool = flag("-v, --verbose", "Whole stacks and all notes; show tracebacks.")
+    verbose: bool = flag("-v, --verbose", "Whole stacks and all notes.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -267,8 +267,10 @@ def test_a_bug_of_ours_names_its_file_or_is_shown(
         assert err.startswith("Traceback") and err.endswith(f"{said} the lines above\n")
 
 
-def test_verbose_shows_the_traceback(line: CommandLine) -> None:
-    assert "Traceback" in line.run("-v", "report", "missing.memleak").err
+@pytest.mark.parametrize("words", ["report missing.memleak", "--nonsense-option", "-- ./missing"])
+def test_verbose_shows_no_traceback_of_a_users_error(line: CommandLine, words: str) -> None:
+    result = line.run("-v", *words.split())
+    assert result.error and "Traceback" not in result.err
 
 
 @pytest.mark.parametrize(
