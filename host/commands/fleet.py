@@ -29,7 +29,7 @@ from memleak_android.host.commands.options import (
 from memleak_android.host.commands.results import Destination
 from memleak_android.host.commands.values import JOBS
 from memleak_android.host.console import refuse_command, say
-from memleak_android.host.errors import UsageError
+from memleak_android.host.errors import ExitCode, UsageError
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FLEET_FORMATS, FORMATS, format_of
@@ -83,11 +83,14 @@ class OutputOptions:
     top: int = top_option()
 
 
-@click.group(short_help="One answer over many recordings.")
+@click.group(short_help="One answer over many recordings.", invoke_without_command=True)
 @click.pass_context
 def fleet(context: click.Context, /) -> None:
     """One answer over the recordings of many devices, runs and versions."""
     refuse_command(context)
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(ExitCode.USAGE)
 
 
 @fleet.command(short_help="Merge recordings into one report.")

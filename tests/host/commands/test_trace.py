@@ -93,6 +93,11 @@ def test_version_and_help(line: CommandLine) -> None:
     assert all(verb in text for verb in VERBS if verb != "trace")
 
 
+def test_fleet_alone_gets_its_help(line: CommandLine) -> None:
+    result = line.run("fleet")
+    assert (result.code, result.err) == (2, line.run("fleet", "--help").out)
+
+
 @pytest.mark.parametrize("words", ["record", "fleet report", ""])
 def test_the_help_of_the_verb_is_named(line: CommandLine, words: str) -> None:
     result = line.run(*words.split(), "--pid", "1", "--nonsense-option")
