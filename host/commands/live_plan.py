@@ -10,6 +10,7 @@ from memleak_android.host.commands.conflicts import refuse_first
 from memleak_android.host.commands.options import TargetOptions
 from memleak_android.host.commands.results import write_file
 from memleak_android.host.console import printable, say
+from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports.base import ReportOptions
@@ -25,6 +26,11 @@ OUTPUT_NAME = "output.txt"
 def check_live(*, quiet: bool, count: int | None, events: bool) -> None:
     """Raises UsageError for options that --live excludes, and without a terminal to draw on."""
     refuse_first("--live", {"--quiet": quiet, "--count": count, "--trace": events})
+    if os.isatty(2) and (kind := os.environ.get("TERM", "")) in ("", "dumb"):
+        raise UsageError(
+            f"--live draws on a terminal, and TERM is {kind or 'not set'}",
+            "set it (TERM=xterm), or use --interval 5s",
+        )
     check_terminal()
 
 

@@ -203,6 +203,14 @@ def test_options_that_the_view_does_not_go_with(
     assert terminal.end() == 2 and expected in terminal.text.replace("\n", "")
 
 
+@pytest.mark.parametrize(("kind", "said"), [("dumb", "TERM is dumb"), ("", "TERM is not set")])
+def test_a_terminal_that_cannot_be_drawn_on_is_named(session: Session, kind: str, said: str) -> None:
+    argv = ["env", f"TERM={kind}", *PROGRAM, "--live", "--", "true"]
+    terminal = Terminal(argv, os.environ, 140, cwd=session.folder)
+    session.open.append(terminal)
+    assert terminal.end() == 2 and said in terminal.text
+
+
 @pytest.mark.parametrize(
     ("before", "line"),
     [
