@@ -236,7 +236,8 @@ def _measured(profile: Profile) -> str:
         return f"{how}, complete"
     if lacks := what_lacks(profile.coverage):
         more = f"; {len(lacks) - 1} more (-v)" if len(lacks) > 1 else ""
-        return f"{how}, incomplete: {printable(lacks[0])}{more}"
+        is_answer = profile.answer is not None and profile.answer.why == lacks[0]  # the first line has it
+        return f"{how}, incomplete{'' if is_answer else f': {printable(lacks[0])}'}{more}"
     if tolerated := what_is_tolerated(profile.coverage):
         return f"{how}, complete but for: {printable('; '.join(tolerated))}"
     return f"{how}, and it is not known what is missing"
