@@ -65,7 +65,6 @@ struct ml_block {
 };
 
 enum ml_arch { ML_ARCH_X86_64 = 1, ML_ARCH_ARM64 = 2, ML_ARCH_ARM32 = 3, ML_ARCH_I386 = 4 };
-
 enum ml_collector {
 	ML_COLLECTOR_BPF = 1,
 	ML_COLLECTOR_PRELOAD = 2,
@@ -88,6 +87,7 @@ struct ml_hello {
 /* ---- evidence: registers and stack bytes of one allocation --------------------------------------- */
 
 #define ML_FIXUPS 4
+#define ML_BREAK_IS_NO_REGION 1u /* old_address of SBRK's event: asked for, or moved for the heap */
 #define ML_STACK_BYTES_MAX 65528u /* PERF_SAMPLE_STACK_USER's own limit: u16, multiple of 8 */
 
 /* The functions whose calls are recorded; also the name of the innermost frame of a site. */
@@ -115,7 +115,7 @@ enum ml_function {
 	ML_FN_MUNMAP = 34,
 	ML_FN_MREMAP = 35,
 	ML_FN_SHMAT = 36, /* shmdt is a munmap of unknown size */
-	ML_FN_SBRK = 37,  /* and brk; what they give back is a munmap */
+	ML_FN_SBRK = 37, /* and brk; what they give back is a munmap */
 	ML_FN_PAIR = 64, /* the first of a session's --pairs; SESSION, "pairs" names each */
 	ML_FN_MAX = 128,
 };

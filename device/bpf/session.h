@@ -20,9 +20,6 @@ struct ml_bpf_function {
 #define ML_BPF_FILES 16
 #define ML_BPF_FILE_SHIFT 8 /* of its index in a probe's cookie, above the function */
 
-/* old_address of SBRK's event: the break has moved for the heap, or was asked for. Otherwise the address is the new one. */
-#define ML_BREAK_IS_NO_REGION 1u
-
 /* Stacks without evidence. */
 enum ml_bpf_left_out {
 	ML_BPF_NONE_LEFT_OUT,

@@ -7,7 +7,7 @@
 #include "agent/probes/frames.h"
 #include "agent/bpf/long_stack.h"
 #include "agent/process/process_set.h"
-#include "agent/evidence/region_sizes.h"
+#include "agent/session/region_sizes.h"
 #include "agent/evidence/regions.h"
 #include "agent/process/sideband.h"
 #include "agent/session/loop.h"

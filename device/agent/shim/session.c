@@ -15,7 +15,7 @@
 #include "agent/protocol/abstract_socket.h"
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/nursery.h"
-#include "agent/evidence/region_sizes.h"
+#include "agent/session/region_sizes.h"
 #include "agent/shim/children.h"
 #include "agent/shim/command.h"
 #include "agent/shim/handshakes.h"

@@ -11,6 +11,7 @@
 #include "preload/hooks/names.h"
 #include "preload/hooks/pages.h"
 #include "preload/hooks/relocations.h"
+#include "preload/hooks/stubs.h"
 #include "preload/freestanding/syscalls.h"
 
 #define SETTLE_NS 10000000
@@ -80,7 +81,7 @@ struct pass {
 	const struct ml_module *module;
 	struct ml_hook_module *entry;
 	struct ml_elf elf;
-	enum { UNKNOWN, TO_OTHERS, TO_ITSELF } binding; /* of names that the module defines, too */
+	enum ml_binding binding;
 };
 
 static int is_own(const struct ml_module *module)
@@ -92,55 +93,6 @@ static int is_own(const struct ml_module *module)
 static int is_vdso(const struct ml_module *module)
 {
 	return ml_starts_with(module->name, "linux-vdso") || ml_starts_with(module->name, "[vdso]");
-}
-
-static int is_of_heap(const struct ml_hook *hook)
-{
-	return hook->family == ML_HOOK_ALLOCATOR || hook->family == ML_HOOK_OPERATORS;
-}
-
-static void find_own_binding(void *context, const struct ml_relocation *relocation)
-{
-	struct pass *pass = context;
-	const char *name = ml_elf_symbol_name(&pass->elf, relocation->symbol);
-	unsigned int number = name ? ml_hook_number(name) : ML_HOOKS;
-	unsigned long own;
-
-	if (number == ML_HOOKS || !is_of_heap(&ml_hooks[number]) ||
-	    !ml_mappings_can_read(pass->maps, relocation->address, sizeof(own)))
-		return;
-	own = ml_elf_find(&pass->elf, name);
-	if (own && own != ml_hooks[number].real &&
-	    __atomic_load_n((unsigned long *)relocation->address, __ATOMIC_RELAXED) == own)
-		pass->binding = TO_ITSELF;
-}
-
-/*
- * libstdc++ defines operator new, and calls that of an allocator which comes before it. A module that calls its own does so for all of a
- * family, or blocks would be given back to another allocator than theirs.
- */
-static int binds_to_itself(struct pass *pass)
-{
-	if (pass->binding == UNKNOWN) {
-		pass->binding = pass->elf.is_symbolic ? TO_ITSELF : TO_OTHERS;
-		ml_relocations_each(&pass->elf, find_own_binding, pass);
-	}
-	return pass->binding == TO_ITSELF;
-}
-
-static int is_own_stub(struct pass *pass, const struct ml_relocation *relocation, unsigned long value,
-		       const struct ml_hook *hook)
-{
-	const struct ml_own_mapping *range;
-	unsigned long own;
-
-	if (!relocation->is_call || value < pass->module->low || value >= pass->module->high)
-		return 0;
-	range = ml_mappings_find(pass->maps, value);
-	own = ml_elf_find(&pass->elf, hook->name);
-	if (!range || !(range->protection & PROT_EXEC))
-		return 0;
-	return !own || own == hook->real || (own != value && !binds_to_itself(pass));
 }
 
 /* Writable though it should be read-only by now: the loader is still relocating, or the program wants it so. */
@@ -171,7 +123,7 @@ static void patch_slot(struct pass *pass, const struct ml_relocation *relocation
 	if (error > 0 && value != hook->real) /* bound by the loader meanwhile */
 		error = ml_hook_pages_store(&pass->pages, relocation->address, hook->real, hook->entry);
 	if (!error) {
-		report->n_slots += is_of_heap(hook);
+		report->n_slots += ml_hook_is_of_heap(hook);
 		return;
 	}
 	books.n_slots--;
@@ -194,9 +146,9 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 	value = __atomic_load_n((unsigned long *)relocation->address, __ATOMIC_RELAXED);
 	if (value == hook->entry)
 		return;
-	if (value == hook->real || is_own_stub(pass, relocation, value, hook))
+	if (value == hook->real || ml_hook_is_stub(pass->module, &pass->elf, &pass->binding, relocation, hook))
 		patch_slot(pass, relocation, number, value);
-	else if (is_of_heap(hook))
+	else if (ml_hook_is_of_heap(hook))
 		pass->entry->report.n_foreign++;
 }
 
@@ -225,7 +177,8 @@ static ml_u32 count_slots(const struct ml_hook_module *module)
 	ml_u32 n = 0;
 
 	for (ml_u32 i = 0; i < books.n_slots; i++)
-		n += books.slots[i].module == (ml_u32)(module - books.modules) && is_of_heap(&ml_hooks[books.slots[i].hook]);
+		n += books.slots[i].module == (ml_u32)(module - books.modules) &&
+		     ml_hook_is_of_heap(&ml_hooks[books.slots[i].hook]);
 	return n;
 }
 
@@ -240,7 +193,7 @@ static void patch_module(struct pass *pass, int is_new)
 	else
 		forget_lost_slots(pass); /* loaded again at the same address, or rebound by the loader */
 	report->n_refused = report->n_foreign = 0;
-	pass->binding = UNKNOWN;
+	pass->binding = ML_BINDING_UNKNOWN;
 	report->flags = pass->elf.symbols && pass->elf.is_program ? ML_HOOKED_PROGRAM : 0;
 	report->n_slots = count_slots(entry);
 	entry->has_runpath = pass->elf.has_runpath;

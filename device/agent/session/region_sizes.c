@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/evidence/region_sizes.h"
+#include "agent/session/region_sizes.h"
 
 #include <stdlib.h>
 
 #include "agent/process/process_maps.h"
-#include "bpf/session.h"
 
 #define LOOKS_MAX 8 /* a target may attach memory all the time */
 
