@@ -65,6 +65,12 @@ struct ml_pair {
 	} when;
 };
 
+/* Whether calls for a live handle acquire further references of it, as SSL_up_ref() does: each is a block of its own. */
+static inline int ml_pair_counts_references(const volatile struct ml_pair *rule)
+{
+	return rule->handle && !rule->is_indirect && !rule->replaces && !rule->old && !rule->is_early;
+}
+
 #define ML_PAIRS (ML_FN_MAX - ML_FN_PAIR)
 #define ML_PAIR_HANDLES 2 /* stored side by side */
 #define ML_PAIR_FAMILY_SHIFT 56 /* of an address in the live table */

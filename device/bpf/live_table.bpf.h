@@ -173,13 +173,17 @@ __noinline int ml_put_elsewhere(ml_u64 address, const struct ml_bpf_block *block
 	return ml_put_overflow(address, block);
 }
 
-/* Inserts a block; false if there is no room. had_old: a block *old at the address was replaced. */
-static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old, bool *had_old)
+/*
+ * Inserts a block; false if there is no room. had_old: a block *old at the address was replaced, unless it is beside
+ * others.
+ */
+static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old, bool *had_old,
+				   bool is_beside)
 {
 	ml_u32 n_levels;
 	struct ml_bpf_bucket *home = ml_home_bucket(address, &n_levels);
 
 	old->process = block->process;
-	*had_old = ml_claim_from(home, n_levels, address, old);
+	*had_old = !is_beside && ml_claim_from(home, n_levels, address, old);
 	return (home && ml_put_in(home, address, block)) || ml_put_elsewhere(address, block);
 }

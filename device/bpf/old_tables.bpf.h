@@ -102,8 +102,10 @@ static __always_inline bool ml_claim(ml_u64 address, ml_u64 process, struct ml_b
 	return ml_claim_overflow(address, block);
 }
 
-static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old, bool *had_old)
+static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old, bool *had_old,
+				   bool is_beside)
 {
+	(void)is_beside; /* a hash map has one block an address; a second reference counts as a missed free */
 	*had_old = ml_claim(address, block->process, old);
 	return ml_put_overflow(address, block);
 }

@@ -35,5 +35,5 @@ static __noinline bool ml_put_overflow(ml_u64 address, const struct ml_bpf_block
 	where.process = block->process;
 	shared->has_overflow = 1;
 	copy = *block;
-	return bpf_map_update_elem(&overflow, &where, &copy, BPF_ANY) == 0;
+	return bpf_map_update_elem(&overflow, &where, &copy, BPF_NOEXIST) == 0;
 }

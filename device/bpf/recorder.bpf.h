@@ -77,7 +77,7 @@ static __always_inline bool ml_insert(ml_u64 address, const struct ml_bpf_block 
 {
 	struct ml_bpf_block old;
 	bool had_old;
-	bool is_in = ml_put(address, block, &old, &had_old);
+	bool is_in = ml_put(address, block, &old, &had_old, call && ml_pair_counts_references(ml_rule(call)));
 
 	if (had_old) {
 		if (!call || !ml_rule(call)->replaces)

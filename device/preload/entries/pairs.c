@@ -391,7 +391,7 @@ HANDLER void ml_pair_leave(struct ml_pair_frame *frame, const struct ml_register
 		if (rule->handle_bytes == 4)
 			note_highest((ml_u32)handle);
 		size = rule->is_sized ? measured_size(frame->function - ML_FN_PAIR, handle) : frame->size;
-		ml_recorder_acquire(frame->function, address_of(rule, handle), size, (int)rule->replaces, registers);
+		ml_recorder_acquire(frame->function, address_of(rule, handle), size, rule, registers);
 		if (rule->is_early)
 			settle_early(address_of(rule, handle), frame->turn);
 	}

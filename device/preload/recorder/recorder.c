@@ -202,7 +202,7 @@ void ml_recorder_alloc(enum ml_function function, void *pointer, ml_u64 size, vo
 	       registers);
 }
 
-void ml_recorder_acquire(enum ml_function function, ml_u64 address, ml_u64 size, int replaces,
+void ml_recorder_acquire(enum ml_function function, ml_u64 address, ml_u64 size, const struct ml_pair *rule,
 			 const struct ml_registers *registers)
 {
 	const struct ml_view *view = ml_view_in_force();
@@ -210,9 +210,9 @@ void ml_recorder_acquire(enum ml_function function, ml_u64 address, ml_u64 size,
 	struct ml_entry old;
 
 	/* Handles may be small, adjacent numbers, whose slots the table checks too late. */
-	if (ml_table_remove(view, thread, address, &old)) {
+	if (!ml_pair_counts_references(rule) && ml_table_remove(view, thread, address, &old)) {
 		count_free(view, &old);
-		if (!replaces)
+		if (!rule->replaces)
 			count_lost(view, ML_LOST_MISSED_FREE);
 	}
 	if (size >= view->settings.min_size && size <= view->settings.max_size)

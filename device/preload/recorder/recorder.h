@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 
+#include "pair_rule.h"
 #include "preload/recorder/recorder_session.h"
 #include "preload/freestanding/registers.h"
 #include "preload/segment/thread.h"
@@ -78,10 +79,10 @@ void ml_recorder_freed(enum ml_function function, void *address, const struct ml
 
 /*
  * Functions of --pairs. address: the handle, with the family in its top byte (pair_rule.h). A release is claimed at the
- * function's entry and then confirmed by ml_recorder_freed() or undone by ml_recorder_restore(). replaces: the call
- * releases what the handle held before.
+ * function's entry and then confirmed by ml_recorder_freed() or undone by ml_recorder_restore(). rule: whether the
+ * call releases what the handle held before, or adds to it.
  */
-void ml_recorder_acquire(enum ml_function function, ml_u64 address, ml_u64 size, int replaces,
+void ml_recorder_acquire(enum ml_function function, ml_u64 address, ml_u64 size, const struct ml_pair *rule,
 			 const struct ml_registers *registers);
 int ml_recorder_release(ml_u64 address, struct ml_entry *block);
 int ml_recorder_release_if_held(ml_u64 address, struct ml_entry *block); /* a handle that is not live is not counted */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/segment/table.h"
 
+#include "pair_rule.h"
 #include "preload/freestanding/atomics.h"
 #include "preload/segment/shadow.h"
 #include "preload/segment/thread.h"
@@ -110,7 +111,8 @@ static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct
 	if (!n_open) /* the session was retired during this call, so all memory reads 0 */
 		return ML_TABLE_FULL;
 	pair = find_pair(view, n_open - 1, 0, address);
-	if (take(view, &pair.slots[pair.own], address, old))
+	/* A handle of --pairs is not in the table, or gets a further reference. */
+	if (!(address >> ML_PAIR_FAMILY_SHIFT) && take(view, &pair.slots[pair.own], address, old))
 		result = ML_TABLE_REPLACED;
 	else if (!count_hashed(view))
 		return ML_TABLE_FULL;
