@@ -22,6 +22,7 @@ from memleak_android.unwind.code.disassembly import Flow, Instruction
 SINGLE_STEPPED = "single-stepped"
 
 _COMPUTES = ("add", "sub")
+_POINTER_LOADS = ("mov", "ldr", "ldar", "ldapr", "ldapur")  # the last three load atomics
 _STACK_POINTERS = ("rsp", "sp")
 _OF_EPILOGUES = ("add", "ldp", "ldr", "leave", "pop")
 FUNCTION_BYTES_MAX = 64 << 10  # functions of allocators have some hundred
@@ -197,4 +198,7 @@ def _source(before: list[Instruction], jump: Instruction) -> Instruction | None:
 def _goes_through_pointer(before: list[Instruction], jump: Instruction) -> bool:
     """Surely: the target is loaded from memory."""
     source = _source(before, jump)
-    return source is not None and bool(source.memory) and is_tail_call(before, jump)
+    is_loaded = (
+        source is not None and bool(source.memory) and (source is jump or source.mnemonic in _POINTER_LOADS)
+    )
+    return is_loaded and is_tail_call(before, jump)

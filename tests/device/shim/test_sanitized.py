@@ -61,7 +61,7 @@ def test_what_lies_is_read_to_an_end(reader: Path, tmp_path: Path, form: str) ->
     run_sanitized(reader, library, "10000")
 
 
-HOOK = (*READER, "hooks/modules", "hooks/pages", "hooks/books", "hooks/plt_hook")
+HOOK = (*READER, "hooks/modules", "hooks/pages", "hooks/books", "hooks/stubs", "hooks/plt_hook")
 SEGMENT = (CALLS, *(f"segment/{name}" for name in ("segment", "shadow", "table", "keys", "ring", "thread")))
 RULES = ("stacks/frame_resolve", "stacks/code_lines", "freestanding/bytes", CALLS)
 

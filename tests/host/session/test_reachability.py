@@ -80,7 +80,7 @@ def test_attached(program: Path, tmp_path: Path):
             done = run("bpf", tmp_path, "--pid", str(process.pid), options=options)
         finally:
             process.kill()
-    assert "in use or freed, counts as in use" in done.err
+    assert "in use or freed, counts as in use" in done.out
     assert "leaks" not in done.report
 
 
