@@ -44,6 +44,7 @@ from memleak_android.host.session.reachability import MemoryLook, ScanMemory
 from memleak_android.host.session.session import Schedule, Session
 from memleak_android.host.session.smaps import LOCAL_MEMORY, ReadMemory, SmapsReader, device_memory
 from memleak_android.host.session.spool import open_spool
+from memleak_android.host.session.unmeasured_children import UnmeasuredChildren
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
@@ -188,6 +189,8 @@ def _observers(
         writer = parts.writer if plan.recording.path else None
         observers.append(DeviceUnwinder(capture, parts.files, None if live else unwinder, writer))
     observers.append(parts.smaps)
+    if plan.target.is_local and not plan.options.follow:
+        observers.append(UnmeasuredChildren(capture))
     if plan.options.events and not plan.recording.keep_events:
         observers.append(EventPrinter(tracer.pairs))
     return observers
