@@ -57,10 +57,11 @@ _EVALUATES = re.compile(
 def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame that is not in an allocator, a wrapper of one, the runtime, a library's source or an interpreter.
 
-    Before it comes the innermost that the user calls theirs. Else the innermost that is in an interpreter, then the innermost
-    that is not in an allocator; None if there is none. The interpreter answers for what interpreted code allocates.
+    Before it comes the innermost that the user calls theirs. Else the innermost with a name that is in an interpreter (its
+    nameless functions serve all others), then any there, then the innermost that is not in an allocator; None if there is none.
+    The interpreter answers for what interpreted code allocates.
     """
-    own = library = interpreter = None
+    own = library = interpreter = named = None
     for frame, role in _roles(frames):
         if role is _Role.NAMED_OWN:
             return frame
@@ -70,9 +71,11 @@ def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
             library = library or frame
         elif role is not _Role.ALLOCATOR:
             interpreter = interpreter or frame
+            if frame.function and role is _Role.INTERPRETER:
+                named = named or frame
         if role is _Role.EVALUATES:
             break
-    return own or interpreter or library
+    return own or named or interpreter or library
 
 
 def called_function(frames: Sequence[Frame]) -> Frame | None:
