@@ -22,6 +22,7 @@ from memleak_android.host.wire.blocks import Rows
 
 ROWS_MAX = 256  # of a session; then every second one goes
 RISE_MIN = 1 << 20  # bytes: less growth is within what page tables, arenas and the times of reading differ by
+_OLDER_MIN = 64 << 10  # bytes; it is compared with growth, which may be as small
 _MAPPINGS_MAX = 3
 _SMALL = 20  # smaller than the largest by that factor: not named
 # Parts of memory_use.py whose owner is another: code and data of files, a runtime's own heap, the tracer.
@@ -106,6 +107,7 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     """The parts that grow; of regions where nothing without an owner does.
 
     recorded: SESSION's "balance", unchecked. begin_ns: of the session; from_ns, to_ns: what is judged.
+    OLDER is the fall of what is beyond the counted blocks. Its cause is not told here.
     """
     if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
         return ()
@@ -113,7 +115,7 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     if len(rows) < INSTANTS_MIN or any(a[0] >= b[0] for a, b in pairwise(rows)):
         return ()
     seconds = np.array([(row[0] - begin_ns) / 1e9 for row in rows])
-    space = np.array([row[1:] for row in rows], np.float64)
+    space = np.array([(*row[1:], rows[0][2] - row[2]) for row in rows], np.float64)
     stayed = np.minimum.accumulate(space[::-1], axis=0)[::-1]
     found = judge_growth(Series(seconds, space, np.zeros(space.shape[1]), stayed))
     listed = recorded.get("largest")
@@ -131,7 +133,7 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
             largest if part is UnownedPart.MAPPINGS else (),
         )
         for part, each in zip(UnownedPart, found, strict=True)
-        if each.trend is Trend.GROWS and each.rise >= RISE_MIN
+        if each.trend is Trend.GROWS and each.rise >= (_OLDER_MIN if part is UnownedPart.OLDER else RISE_MIN)
     ]
     is_unowned = any(each.part is UnownedPart.MAPPINGS for each in growing)
     return tuple(each for each in growing if not (is_unowned and each.part is UnownedPart.REGIONS))

@@ -202,6 +202,7 @@ _UNOWNED = {
     UnownedPart.MAPPINGS: "the process grows by memory that belongs to no block and no region that was seen",
     UnownedPart.ALLOCATOR: "the allocator's memory grows by more than the blocks that were counted",
     UnownedPart.REGIONS: "the memory written to in regions of mmap grows, in too few of them to be judged",
+    UnownedPart.OLDER: "blocks from before the measurement were given back: they are in no sum",
 }
 
 

@@ -61,6 +61,9 @@ from memleak_android.host.wire.blocks import StopMoment as MomentNumber
 from memleak_android.unwind.trace import TraceEnd
 
 _REMARKS_SHOWN_MAX = 20
+_OLDER_SHARE_MIN = (
+    0.5  # frees of blocks from before the session, for each block held: fewer do not make up for them
+)
 _STOPS_MAX = 1024  # many times what the agent reports in one session
 
 
@@ -109,6 +112,8 @@ def make_profile(
     unowned = _unowned(capture, view, begin_ns, now_ns)
     if _some_region_grows(survivors.stacks, growth):
         unowned = tuple(each for each in unowned if each.part is not UnownedPart.REGIONS)
+    if totals.untracked_frees < _OLDER_SHARE_MIN * totals.inuse_objects or not totals.untracked_frees:
+        unowned = tuple(each for each in unowned if each.part is not UnownedPart.OLDER)
     coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, unowned)
     profile = Profile(
         target=_target(capture),

@@ -15,6 +15,7 @@ from memleak_android.host.profile.unowned import UnownedPart
 # What grows by less is named in one line, and no leak: of all that rose, and of what is held.
 SHARE_OF_RISE_MIN = 0.01
 SHARE_OF_HELD_MIN = 0.001
+OLDER_SHARE_MIN = 0.5  # of growth, that older blocks make up for: above it the answer is not known
 # Where one of these is not met, memory may have grown unseen.
 _SEES_GROWTH = (Condition.SESSION, Condition.FUNCTIONS, Condition.PROGRAMS, Condition.CALLS, Condition.RECORD)
 _BEYOND_BLOCKS = {
@@ -28,6 +29,8 @@ def answer_of(profile: Profile) -> Answer:
     places = counted_places(profile)
     growing = growing_places(profile, places)
     if rates := _rates(profile, places, growing):
+        if why := _turns_over(profile, _sum(rates)):
+            return Answer(AnswerState.CANNOT_TELL, why)
         spread = 0 if growing else _spread(places, profile.growth_in_all)
         return Answer(AnswerState.LEAKING, "", _sum(rates), growing=len(growing), spread=spread)
     span = profile.growth
@@ -119,6 +122,17 @@ def _of_short_session(profile: Profile) -> Answer:
     snapshots = f"{taken} snapshot{'s' * (taken != 1)}" + (f", {needed} are needed" if needed else "")
     return Answer(
         AnswerState.CANNOT_TELL, f"measured for {profile.duration_ns / 1e9:.1f} s only: {snapshots}"
+    )
+
+
+def _turns_over(profile: Profile, growth: Growth) -> str:
+    """Why the growth may be none: blocks from before the session, which were not counted, went meanwhile."""
+    older = sum(each.bytes_per_s for each in profile.unowned if each.part is UnownedPart.OLDER)
+    if older < OLDER_SHARE_MIN * growth.bytes_per_s:
+        return ""
+    return (
+        "its new blocks may replace older ones, which went as fast (a full cache does so): measure longer than they live,"
+        " or from the start (-- CMD)"
     )
 
 

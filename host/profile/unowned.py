@@ -16,6 +16,7 @@ class UnownedPart(StrEnum):
     ALLOCATOR = "allocator"  # in the allocator's mappings, beyond the counted blocks: it keeps them, or calls were not seen
     # Resident bytes rise as the program writes, evenly where it maps few large regions.
     REGIONS = "regions"  # in mappings without a counted block, the ledger's regions included
+    OLDER = "older"  # given back, of blocks from before the session: a loss beyond the counted blocks, as a positive rate
 
 
 @dataclass(frozen=True, slots=True)

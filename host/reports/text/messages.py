@@ -38,6 +38,7 @@ UNOWNED = {
     UnownedPart.MAPPINGS: "memory of no block and no region that was seen",
     UnownedPart.ALLOCATOR: "the allocator's memory beyond the blocks: it keeps it, or calls were not seen",
     UnownedPart.REGIONS: "what is written to in regions of mmap, too few to be judged",
+    UnownedPart.OLDER: "blocks from before the measurement, which were given back",
 }
 
 # Parts of a process's memory, by their names in report.json.

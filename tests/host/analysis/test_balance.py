@@ -63,6 +63,14 @@ def test_growth_in_regions_that_were_mapped_at_once() -> None:
     assert [each.part for each in unowned_growth(both, 0, 0, 60 * SECOND)] == [UnownedPart.MAPPINGS]
 
 
+def test_a_fall_beyond_the_blocks_is_of_older_ones() -> None:
+    recorded = rows(*[RISE_MIN] * 9)
+    for i, row in enumerate(recorded["rows"]):  # type: ignore[arg-type, var-annotated]
+        row[2] = -i * RISE_MIN
+    (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)
+    assert (found.part, found.bytes_per_s) == (UnownedPart.OLDER, pytest.approx(RISE_MIN))
+
+
 def test_growth_without_an_owner() -> None:
     recorded = rows(*range(0, 10 * RISE_MIN, RISE_MIN))
     (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)

@@ -83,11 +83,19 @@ def test_places_that_explain_little_are_not_what_it_is_spread_over() -> None:
 
 def test_memory_without_an_owner_counts() -> None:
     unowned = [UnownedGrowth(part, 500, 400, 600, 10**9, 1 << 22) for part in UnownedPart]
-    for each, word in zip(unowned[1:], ("allocator", "regions"), strict=True):
+    for each, word in zip(unowned[1:3], ("allocator", "regions"), strict=True):
         hidden = answer_of(measured(unowned=(each,)))
         assert hidden.state is AnswerState.CANNOT_TELL and word in hidden.why
     answer = answer_of(measured(growth(3000), unowned=tuple(unowned)))
     assert answer.growth is not None and answer.growth.bytes_per_s == 3500
+
+
+def test_older_blocks_that_go_as_fast_leave_growth_unknown() -> None:
+    """Of a full cache that is attached to, the new blocks are counted and the older ones that they replace are not."""
+    for rate, state in ((1400, AnswerState.LEAKING), (1600, AnswerState.CANNOT_TELL)):
+        older = UnownedGrowth(UnownedPart.OLDER, rate, rate - 9, rate + 9, 10**9, 1 << 22)
+        assert answer_of(measured(growth(3000), unowned=(older,))).state is state
+        assert answer_of(measured(unowned=(older,))).state is AnswerState.NOT_GROWING
 
 
 def test_what_a_suppression_matches_does_not_count() -> None:
