@@ -61,11 +61,12 @@ def in_use_at_exit(
     argv: Sequence[str | Path], environment: Mapping[str, str], folder: Path, *more: str
 ) -> list[Record]:
     """Every block that the program's last process holds when it ends. The program must succeed. more: options."""
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, tempfile.TemporaryFile() as out:
         output = Path(temporary) / "valgrind.xml"
         words = [_valgrind(), *WORDS, *more, f"--xml-file={output}", *map(str, argv)]
         how: dict[str, Any] = {"env": dict(environment), "cwd": folder, "stdin": subprocess.DEVNULL}
-        run = subprocess.run(words, **how, capture_output=True, timeout=600, check=False)
+        how |= {"stdout": out, "stderr": subprocess.PIPE}  # as in our runs: git buffers a pipe only
+        run = subprocess.run(words, **how, timeout=600, check=False)
         assert run.returncode == 0, run.stderr
         return [_record(error) for error in ET.parse(output).iter("error") if _is_leak(error)]
 
