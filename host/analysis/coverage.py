@@ -15,7 +15,9 @@ from memleak_android.host.symbols.symbolizer import SIGNAL_TRAMPOLINES
 from memleak_android.host.wire.blocks import Lost
 from memleak_android.unwind.trace import TraceEnd
 
-NO_ALLOCATION = "not one allocation was seen: is the allocator the one that was traced (-O)?"
+NO_ALLOCATION = (
+    "not one allocation was seen: the program made none, or by an allocator that was not traced (-O)"
+)
 _BY_KERNEL = ("bpf", "bcc", "kernel")
 _CUT_STACKS_MAX = 0.5  # share of the blocks held: above it the report does not say who allocates
 
