@@ -65,6 +65,7 @@ struct ml_block {
 };
 
 enum ml_arch { ML_ARCH_X86_64 = 1, ML_ARCH_ARM64 = 2, ML_ARCH_ARM32 = 3, ML_ARCH_I386 = 4 };
+
 enum ml_collector {
 	ML_COLLECTOR_BPF = 1,
 	ML_COLLECTOR_PRELOAD = 2,
@@ -87,7 +88,6 @@ struct ml_hello {
 /* ---- evidence: registers and stack bytes of one allocation --------------------------------------- */
 
 #define ML_FIXUPS 4
-#define ML_BREAK_IS_NO_REGION 1u /* old_address of SBRK's event: asked for, or moved for the heap */
 #define ML_STACK_BYTES_MAX 65528u /* PERF_SAMPLE_STACK_USER's own limit: u16, multiple of 8 */
 
 /* The functions whose calls are recorded; also the name of the innermost frame of a site. */

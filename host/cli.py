@@ -250,7 +250,7 @@ def _check_foreign_words(words: list[str]) -> None:
 
 
 def _without_verb(first: str, *more: str) -> str:
-    """What a line that begins with another word was probably meant to be."""
+    """The error for a line that begins with no verb, with the line that the user probably meant."""
     if first.isdecimal() and more[:1] and more[0].isdecimal():
         return f"interval {first} without its option; use --interval {first}s --count {more[0]}"
     if first.isdecimal():

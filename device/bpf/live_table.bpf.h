@@ -174,8 +174,8 @@ __noinline int ml_put_elsewhere(ml_u64 address, const struct ml_bpf_block *block
 }
 
 /*
- * Inserts a block; false if there is no room. had_old: a block *old at the address was replaced, unless it is beside
- * others.
+ * Inserts a block; false if there is no room. is_beside: other blocks of the address stay. Else one is replaced: then
+ * *had_old is set, and it is in *old.
  */
 static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old, bool *had_old,
 				   bool is_beside)

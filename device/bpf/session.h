@@ -20,6 +20,9 @@ struct ml_bpf_function {
 #define ML_BPF_FILES 16
 #define ML_BPF_FILE_SHIFT 8 /* of its index in a probe's cookie, above the function */
 
+/* old_address of an event of SBRK, whose address is the new break: it was asked for, or moved for the heap. */
+#define ML_BREAK_IS_NO_REGION 1u
+
 /* Stacks without evidence. */
 enum ml_bpf_left_out {
 	ML_BPF_NONE_LEFT_OUT,

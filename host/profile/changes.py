@@ -1,4 +1,4 @@
-"""What changed between two profiles, as values."""
+"""The changes between two profiles: of a site, of a place, of the whole."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,17 +41,12 @@ class Rate:
         return abs(self.bytes_per_s) > self.margin
 
 
-@dataclass(frozen=True, slots=True)
-class SiteChange:
-    """A site in both profiles. stderr_space: of the difference; None = neither is sampled."""
+class _Change:
+    """Differences of what is held."""
 
-    id: str
-    change: Change
-    kind: str
+    __slots__ = ()
     old: Held
     new: Held
-    frames: tuple[Frame, ...]
-    stderr_space: int | None = None
 
     @property
     def space(self) -> int:
@@ -63,7 +58,20 @@ class SiteChange:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceChange:
+class SiteChange(_Change):
+    """A site in both profiles. stderr_space: of the difference; None = neither is sampled."""
+
+    id: str
+    change: Change
+    kind: str
+    old: Held
+    new: Held
+    frames: tuple[Frame, ...]
+    stderr_space: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceChange(_Change):
     """A function in both profiles. place: the largest of the new one's, or of the old one's where it is gone.
 
     former: its name in the old profile, if another. stderr_space: of the difference; None = neither is sampled.
@@ -78,14 +86,6 @@ class PlaceChange:
     growth: Rate | None = None
     former: str = ""
     stderr_space: int | None = None
-
-    @property
-    def space(self) -> int:
-        return self.new.space - self.old.space
-
-    @property
-    def objects(self) -> int:
-        return self.new.objects - self.old.objects
 
 
 class Outcome(StrEnum):

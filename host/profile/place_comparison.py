@@ -40,7 +40,7 @@ def rate_of(profile: Profile) -> Rate:
 
 
 def compare_places(old: Profile, new: Profile, programs: tuple[str, str] | None) -> tuple[PlaceChange, ...]:
-    """What grows faster first, then what holds more. programs: file names of a program that was renamed."""
+    """Sorted: the places that grow faster by the most, then those that hold more. programs: the file names of a renamed program."""
     before, after = _functions(old, programs), _functions(new, None)
     names = dict(_renamed_functions(before, after))
     changes = list[PlaceChange]()

@@ -30,7 +30,7 @@ class UnmeasuredChildren(SessionObserver):
 
     def snapshot_arrived(self) -> None:
         target = target_pid(self.capture)
-        if not target:
+        if not target or self.capture.session.tracing.tracer == "kernel":
             return
         children = {pid: _anonymous_kb(pid) for pid in _children(target)}
         lasting = {pid: kb for pid, kb in children.items() if pid in self._known}

@@ -11,7 +11,7 @@
 
 #define EXIT_OF_MMAP "syscalls/sys_exit_mmap"
 
-/* Whose calls all count, with what they have at their entry. */
+/* All calls of such a function count, and its arguments are all that is needed at the entry. */
 static bool is_unconditional(const struct ml_pair *rule)
 {
 	return rule->handle_bytes == 8 && !rule->when.argument && !rule->is_of_process && !rule->handle_offset &&

@@ -45,7 +45,8 @@ static void on_event(struct ml_bpf_session *session, const struct ml_event *even
 {
 	bool is_region = event->function >= ML_FN_MMAP && event->function < ML_FN_PAIR;
 	struct ml_event whole = *event;
-	int change = is_region ? ml_region_complete(&session->region_sizes, &whole) : 1;
+	int change = event->function == ML_FN_SBRK ? ml_breaks_move(&session->breaks, &whole) :
+						     ml_region_complete(&session->region_sizes, &whole);
 
 	if (change < 0 || (is_region && change && ml_regions_apply(&session->regions, &whole)))
 		session->base.lost[ML_LOST_REGIONS]++;

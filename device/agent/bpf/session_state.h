@@ -5,6 +5,7 @@
 #include "agent/bpf/object.h"
 #include "agent/protocol/blocks.h"
 #include "agent/probes/frames.h"
+#include "agent/bpf/breaks.h"
 #include "agent/bpf/long_stack.h"
 #include "agent/process/process_set.h"
 #include "agent/session/region_sizes.h"
@@ -33,6 +34,7 @@ struct ml_bpf_session {
 	ml_u64 before_armed[ML_LOST_MAX]; /* counted while the probes were placed one by one */
 	struct ml_regions regions;
 	struct ml_region_sizes region_sizes;
+	struct ml_breaks breaks;
 	struct ml_stacks stacks;
 	struct ml_trampolines trampolines;
 	struct ml_long_stacks long_stacks;

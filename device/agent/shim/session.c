@@ -97,7 +97,7 @@ static void on_event(void *context, const struct ml_event *event)
 	bool is_region = event->function >= ML_FN_MMAP && event->function < ML_FN_PAIR;
 
 	struct ml_event whole = *event;
-	int change = is_region ? ml_region_complete(&session->region_sizes, &whole) : 1;
+	int change = ml_region_complete(&session->region_sizes, &whole);
 
 	if (change < 0 || (is_region && change && ml_preload_regions_add(&session->regions, &whole)))
 		session->base.lost[ML_LOST_REGIONS]++;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The mmap family, with System V's shared memory and the break. Without a region ledger each call is only forwarded. glibc and musl bind their own calls locally, so thread
- * stacks and malloc's own memory do not pass here.
+ * The mmap family, with System V's shared memory and the break. Without a region ledger each call is only forwarded.
+ * glibc and musl bind their own calls locally, so thread stacks and malloc's own memory do not pass here.
  *
  * Only where off_t fits a register: on 32-bit systems mmap and mmap64 pass it differently.
  */
@@ -133,7 +133,7 @@ static void move_break(unsigned long old, unsigned long new, ml_u64 before_ns, c
 /* Without the libc's own there is none: it keeps the break in a variable. */
 HANDLER unsigned long ml_handle_sbrk(long bytes, long unused, long unused_too, const struct ml_registers *registers)
 {
-	int is_taken = bytes && ml_originals_ready() && ml_regions_take(registers->return_address);
+	int is_taken = ml_originals_ready() && bytes && ml_regions_take(registers->return_address);
 	ml_u64 before_ns = is_taken ? ml_clock_exact_ns() : 0;
 	unsigned long old = ml_original.sbrk ? (unsigned long)ml_original.sbrk(bytes) : (unsigned long)ml_fail(ENOMEM);
 
@@ -145,7 +145,7 @@ HANDLER unsigned long ml_handle_sbrk(long bytes, long unused, long unused_too, c
 
 HANDLER int ml_handle_brk(void *new, long unused, long unused_too, const struct ml_registers *registers)
 {
-	int is_taken = ml_original.sbrk && ml_originals_ready() && ml_regions_take(registers->return_address);
+	int is_taken = ml_originals_ready() && ml_original.sbrk && ml_regions_take(registers->return_address);
 	ml_u64 before_ns = is_taken ? ml_clock_exact_ns() : 0;
 	unsigned long old = is_taken ? (unsigned long)ml_original.sbrk(0) : 0;
 	int result = ml_original.brk ? ml_original.brk(new) : ml_fail(ENOMEM);

@@ -4,8 +4,8 @@
  *
  * A slot is patched if it holds the real function, or the module's own stub of lazy binding, which would bind to the
  * first definition, as the real function was found. The stubs of a module that is bound to itself (DT_SYMBOLIC, or by a
- * slot of the heap that leads to its own definition) stay. The loader's lock is held throughout, so that nothing is unmapped meanwhile. Each slot
- * is one atomic store.
+ * slot of the heap that leads to its own definition) stay. The loader's lock is held throughout, so that nothing is
+ * unmapped meanwhile. Each slot is one atomic store.
  *
  * Not reached: calls inside a libc that binds its own names, addresses from dlsym() or copied from a slot before,
  * allocators private to a module, and other namespaces of dlmopen().

@@ -20,7 +20,7 @@ static void find_own_binding(void *context, const struct ml_relocation *relocati
 	unsigned int number = name ? ml_hook_number(name) : ML_HOOKS;
 	unsigned long own;
 
-	if (number == ML_HOOKS || !ml_hook_is_of_heap(&ml_hooks[number]) ||
+	if (number == ML_HOOKS || !ml_hook_is_of_heap(&ml_hooks[number]) || relocation->address % sizeof(own) ||
 	    !ml_mappings_can_read(search->elf->maps, relocation->address, sizeof(own)))
 		return;
 	own = ml_elf_find(search->elf, name);

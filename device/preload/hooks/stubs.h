@@ -5,7 +5,7 @@
 #include "preload/hooks/names.h"
 #include "preload/hooks/relocations.h"
 
-/* Where a module's calls of names lead that it defines itself, too. */
+/* The definitions that a module calls where it defines the name itself, too. */
 enum ml_binding { ML_BINDING_UNKNOWN, ML_BINDING_TO_OTHERS, ML_BINDING_TO_ITSELF };
 
 static inline int ml_hook_is_of_heap(const struct ml_hook *hook)

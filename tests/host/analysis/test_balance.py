@@ -64,9 +64,7 @@ def test_growth_in_regions_that_were_mapped_at_once() -> None:
 
 
 def test_a_fall_beyond_the_blocks_is_of_older_ones() -> None:
-    recorded = rows(*[RISE_MIN] * 9)
-    for i, row in enumerate(recorded["rows"]):  # type: ignore[arg-type, var-annotated]
-        row[2] = -i * RISE_MIN
+    recorded = {"rows": [[(i + 1) * SECOND, 0, -i * RISE_MIN, 0] for i in range(9)], "largest": []}
     (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s) == (UnownedPart.OLDER, pytest.approx(RISE_MIN))
 

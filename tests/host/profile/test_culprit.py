@@ -81,10 +81,10 @@ def test_an_extension_answers_for_what_an_interpreter_allocates_for_it() -> None
 
 
 def test_the_innermost_name_answers_in_an_interpreter_without_symbols() -> None:
-    """What it exports: one nameless function makes all strings, the leaked and the others."""
+    """An exported function has a name; one nameless function makes all strings, the leaked and the others."""
     nameless, plus, vm = of(RUBY, ""), of(RUBY, "rb_str_plus"), of(RUBY, "vm_exec_core")
     assert responsible_frame((MALLOC, nameless, nameless, plus, nameless, vm)) == plus
-    assert responsible_frame((MALLOC, nameless, vm)) == nameless, "the evaluation loop is no place"
+    assert responsible_frame((MALLOC, nameless, vm)) == nameless, "the evaluation loop never answers"
 
 
 def test_a_program_that_is_only_called_like_an_interpreter_answers_for_itself() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -66,6 +68,14 @@ def test_a_process_that_has_ended_adds_no_row_to_the_balance(read: Callable[[int
     assert not capture.session.fields.keys() & {"balance", "memory"}
 
 
+def test_a_text_that_may_lack_its_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ended while it was read: after the text its file is empty."""
+    cut = MagicMock()
+    cut.__enter__.return_value.read.side_effect = [SMAPS, b""]
+    monkeypatch.setattr(Path, "open", lambda *_: cut)
+    assert local_smaps(1) == b""
+
+
 def test_a_second_libc_makes_what_hooks_saw_incomplete() -> None:
     """dlmopen() of a plugin: a live process has the library twice at once."""
     libc = b"7f%d0-7f%d8 r--p 00000000 fe:00 339 /lib/libc.so.6\nRss: 4 kB\n7f%d8-7f%d9 r-xp 00026000 fe:00 339 /lib/libc.so.6\n"
@@ -73,7 +83,7 @@ def test_a_second_libc_makes_what_hooks_saw_incomplete() -> None:
         capture = captured()
         capture.session |= {"tracer": "plt"}
         text = SMAPS + b"".join(libc % (i, i, i, i) for i in range(copies))
-        SmapsReader(capture, ReadMemory(lambda pid, text=text: text)).snapshot_arrived()  # type: ignore[misc]
+        SmapsReader(capture, ReadMemory({TARGET: text, OTHER: text}.__getitem__)).snapshot_arrived()
         assert len([*coverage._of_namespaces(capture)]) == count
         capture.session |= {"tracer": "bpf"}
         assert not [*coverage._of_namespaces(capture)], "probes are in the file"

@@ -67,6 +67,28 @@ def test_of_other_calls_than_mmap(how: str, function: str, caller: str, tracer: 
     assert "unowned" not in found
 
 
+@pytest.mark.compares_code
+@pytest.mark.parametrize("tracer", ["plt", "bpf"])
+def test_a_full_queue_that_is_attached_to(tracer: str, tmp_path: Path) -> None:
+    """Its new blocks are counted, the older ones that they replace are not, and the process does not grow."""
+    with (
+        serving(tmp_path) as fifos,
+        subprocess.Popen([built("arenas"), "queue", *fifos], cwd=tmp_path) as program,
+    ):
+        subprocess.run(ONE_REQUEST, shell=True, cwd=tmp_path, check=True, timeout=60)  # it is full
+        found = report(tracer, tmp_path, "--pid", str(program.pid))
+        program.kill()
+    assert found["answer"]["state"] == "cannot_tell" and "replace older ones" in found["answer"]["why"]
+
+
+@pytest.mark.parametrize("tracer", ["preload", "bpf"])
+def test_a_child_that_grows_in_the_programs_place(tracer: str, tmp_path: Path) -> None:
+    with serving(tmp_path) as fifos:
+        found = report(tracer, tmp_path, "--", "timeout", "60", built("arenas"), "libc", *fifos)
+    assert found["answer"]["state"] == "cannot_tell"
+    assert "(arenas) was not measured: use --follow" in found["answer"]["why"]
+
+
 def test_direct_system_calls_by_bpf(tmp_path: Path) -> None:
     found = of_started("bpf", tmp_path, "syscall")
     assert growing(found) == [("mmap", "arena_of_kernel", "main")]

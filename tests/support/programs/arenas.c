@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An allocator above the kernel's calls. For each byte that comes through the FIFO argv[2] it takes 64 KiB and writes to it, takes and
- * gives back as much, and answers by a byte into argv[3]; `q` ends it. argv[1]: how: libc, syscall (mmap without libc), shm, sbrk.
+ * gives back as much, and answers by a byte into argv[3]; `q` ends it. argv[1]: how: libc, syscall (mmap without libc), shm,
+ * sbrk; or queue: 100 blocks replace the oldest of a full queue.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -42,6 +43,26 @@ __attribute__((noipa)) static void *arena_of_break(void)
 	return memset(sbrk(BYTES), 1, BYTES);
 }
 
+#define QUEUED 4000
+
+__attribute__((noipa)) static void *replace_oldest(void)
+{
+	static void *queue[QUEUED];
+	static int next;
+	int n = queue[0] ? 100 : QUEUED; /* the first call fills it */
+
+	for (int i = 0; i < n; i++, next = (next + 1) % QUEUED) {
+		free(queue[next]);
+		queue[next] = memset(malloc(1000), 1, 1000);
+	}
+	return NULL;
+}
+
+static void keep(void *nothing)
+{
+	(void)nothing;
+}
+
 static void unmap(void *arena)
 {
 	munmap(arena, BYTES);
@@ -65,7 +86,8 @@ static const struct {
 } ways[] = { { "libc", new_arena, unmap },
 	     { "syscall", arena_of_kernel, unmap },
 	     { "shm", arena_of_shm, detach },
-	     { "sbrk", arena_of_break, lower_break } };
+	     { "sbrk", arena_of_break, lower_break },
+	     { "queue", replace_oldest, keep } };
 
 int main(int argc, char **argv)
 {
