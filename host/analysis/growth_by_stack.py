@@ -14,7 +14,7 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, KeySnapshot, held_by_key
 from memleak_android.host.heap.keys import SUM_MAX, KeyShares, KeyStacks, key_identity
 from memleak_android.host.profile.growth import Growth, GrowthSpan
-from memleak_android.host.wire.blocks import HELD_ROW, Reason, Rows
+from memleak_android.host.wire.blocks import Reason, Rows
 
 EXIT_SHARE_MAX = 0.9  # of what the snapshot before held: exit handlers free
 STACKS_MAX = 5_000  # judged: those that rose most
@@ -46,7 +46,7 @@ def session_growth(
 ) -> SessionGrowth:
     """Over the snapshots after the warm-up and until cooldown_ns before end_ns, the last snapshot (of `held`).
 
-    The snapshot at the target's own exit is left out where the others suffice. With a scenario, over those after its runs.
+    The snapshot at the target's own exit is left out where the others suffice or the exit has freed. With a scenario, over those after its runs.
     """
     begin_ns = int(capture.hello["monotonic_ns"]) if capture.hello is not None else 0
     until_ns = end_ns - cooldown_ns
@@ -58,12 +58,13 @@ def session_growth(
         instants = _by_runs(earlier, ends_ns, begin_ns)
     else:
         earlier = [each for each in earlier if each.timestamp_ns <= end_ns - INTERVAL_MIN_NS]
-        if _ended_by_itself(capture) and _is_of_exit(earlier):
+        is_over = _ended_by_itself(capture)
+        if is_over and len(earlier) > 1 and _is_of_exit(*earlier[-2:]):
             earlier.pop()
-        if not cooldown_ns and (not _ended_by_itself(capture) or len(earlier) < INSTANTS_MIN):
-            is_enough = len(earlier) + 1 >= INSTANTS_MIN
-            last = held_by_key(held.rows) if is_enough else np.empty(0, HELD_ROW)
-            earlier.append(KeySnapshot(end_ns, last))
+        if not cooldown_ns and (not is_over or len(earlier) < INSTANTS_MIN):
+            last = KeySnapshot(end_ns, held_by_key(held.rows))
+            if not is_over or not earlier or not _is_of_exit(earlier[-1], last):
+                earlier.append(last)
         instants = _by_time(earlier, begin_ns)
     if len(instants.held) < INSTANTS_MIN:
         return SessionGrowth(GrowthSpan(0, 0, len(instants.held), INSTANTS_MIN, instants.run_s), {})
@@ -186,12 +187,10 @@ def _ended_by_itself(capture: Capture) -> bool:
     return capture.end is not None and int(capture.end["reason"]) == Reason.TARGET_EXIT
 
 
-def _is_of_exit(earlier: list[KeySnapshot]) -> bool:
-    """The last snapshot before the exit is from within it, if much was freed since the one before, and others suffice."""
-    if len(earlier) <= INSTANTS_MIN:
-        return False
-    before, last = (float(one.rows["space"].sum(dtype=np.float64)) for one in earlier[-2:])
-    return last < EXIT_SHARE_MAX * before
+def _is_of_exit(before: KeySnapshot, last: KeySnapshot) -> bool:
+    """The last snapshot is from within the program's exit, or behind it, if much was freed since the one before."""
+    space_before, space = (float(one.rows["space"].sum(dtype=np.float64)) for one in (before, last))
+    return space < EXIT_SHARE_MAX * space_before
 
 
 def _stack_or_rest(held: HeldBlocks, rest: int) -> Numbers:

@@ -251,3 +251,13 @@ def test_a_snapshot_from_within_the_exit_is_left_out(tmp_path: Path, reason: Rea
     freed = [taken(seconds, row(101, LEAK, 1009, 1)) for seconds in (9, 10)]
     span = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 9)), *freed, reason=reason)).growth
     assert span is not None and span.instants == instants
+
+
+@pytest.mark.parametrize("n_held", [3, 4])
+def test_what_the_exit_freed_does_not_complete_the_snapshots(tmp_path: Path, n_held: int) -> None:
+    """A program that grew until it ended and freed all did not level off."""
+    freed = [taken(seconds, row(101, LEAK, 1009, 1)) for seconds in range(2 + n_held, 7)]
+    snapshots = [*map(held_at, range(2, 2 + n_held)), *freed]
+    span = profile_of(recording(tmp_path / "a", *snapshots, reason=Reason.TARGET_EXIT)).growth
+    assert len(snapshots) == 5
+    assert span is not None and not span.is_judged
