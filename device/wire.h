@@ -47,6 +47,7 @@ enum ml_block_kind {
 	ML_BLOCK_STOPPED_THREADS = 22,
 	ML_BLOCK_SCANNED = 23, /* wire_hooks.h: processes that are held, or searched */
 	ML_BLOCK_GAP = 24,     /* UTF-8 text, zero padded: condition, answer, reason: what is not measured */
+	ML_BLOCK_PYTHON_CODE = 25, /* struct ml_python_code records: functions in Python of evidence */
 	ML_BLOCK_SESSION = 32, /* from here on by the host only, into recordings. JSON text: command line, options, target */
 	ML_BLOCK_MODULES = 33, /* JSON text: path, build-id, arch, bias of each module */
 	ML_BLOCK_TRACES = 34,  /* struct ml_traces + columns: unwound frames by trace number */
@@ -130,7 +131,8 @@ enum ml_evidence_flag {
 	ML_EVIDENCE_FRAME_CHAIN = 64,   /* behind the stack follows a chain of return addresses (ml_frame_chain) */
 	ML_EVIDENCE_CHAIN_IS_CFI = 128, /* … which the shim walked by CFI: there is nothing to unwind */
 	ML_EVIDENCE_CHAIN_IS_KERNEL = 256, /* … of the kernel's, which the user's frames follow */
-	ML_EVIDENCE_STACK_ABOVE = 512,  /* behind all that follow words of the stack above the slice (ml_stack_above) */
+	ML_EVIDENCE_STACK_ABOVE = 512,  /* then follow words of the stack above the slice (ml_stack_above) */
+	ML_EVIDENCE_PYTHON_FRAMES = 1024, /* behind all follow the thread's frames in Python (ml_python_frames) */
 };
 
 struct ml_fixup {
@@ -192,7 +194,7 @@ struct ml_frame_chain {
 #define ML_ABOVE_WORDS_MAX (1u << 15)
 
 /*
- * The last part of the record if ML_EVIDENCE_STACK_ABOVE is set: words of the stack above the slice, which was too
+ * Behind these parts if ML_EVIDENCE_STACK_ABOVE is set: words of the stack above the slice, which was too
  * short, then ml_u32 indices[n_words], in words from stack_address + stack_bytes on, rising, each below reach_bytes / 8; zero
  * padded to a multiple of 8. The words are those that may lead from frame to frame: that point to code, or into this
  * part of the stack. The other words are unknown. Never with ML_EVIDENCE_STACK_SPARSE.
@@ -342,40 +344,6 @@ struct ml_end {
 	ml_u64 timestamp_ns;
 };
 
-/* ---- the unwound stacks of a finished recording (host only) -------------------------------------- */
-
-#define ML_NO_TRACE 0xffffffffu
-#define ML_NO_MODULE 0xffffffffu
-
-/*
- * Chunk of the unwound stacks: traces first_trace … first_trace + n_traces - 1, followed by columns of
- * n_traces entries each: ml_u64 sequence (of the evidence), key; ml_u32 pid, n_frames, function, end
- * (TraceEnd of unwind/trace.py); then columns of n_frames entries each, the frames of all these traces,
- * innermost first: ml_u64 address, sp, vaddr; ml_u32 module (index into MODULES or ML_NO_MODULE);
- * ml_u16 method (Method of unwind/trace.py), is_return.
- */
-struct ml_traces {
-	ml_u32 first_trace;
-	ml_u32 n_traces;
-	ml_u32 n_frames;
-	ml_u32 last; /* 1 on the last chunk */
-};
-
-enum ml_site_flag {
-	ML_SITE_APPROXIMATE = 1, /* attributed by an ambiguous key */
-};
-
-/*
- * Chunk of the attribution of live blocks, followed by columns of `count` entries each:
- *   ml_u64 sequence (of the block); ml_u32 trace (or ML_NO_TRACE: unattributed), flags (bits 8-10: index in LeakKind + 1).
- */
-struct ml_sites {
-	ml_u64 snapshot;
-	ml_u64 timestamp_ns;
-	ml_u32 count;
-	ml_u32 last;
-};
-
 #define ML_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " is " #size " bytes")
 ML_ASSERT_SIZE(struct ml_block, 16);
 ML_ASSERT_SIZE(struct ml_hello, 56);
@@ -393,8 +361,8 @@ ML_ASSERT_SIZE(struct ml_process, 40);
 ML_ASSERT_SIZE(struct ml_event, 56);
 ML_ASSERT_SIZE(struct ml_error, 8);
 ML_ASSERT_SIZE(struct ml_end, 16);
-ML_ASSERT_SIZE(struct ml_traces, 16);
-ML_ASSERT_SIZE(struct ml_sites, 24);
 
 #include "wire_hooks.h"
+#include "wire_python.h"
+#include "wire_recording.h"
 #include "wire_lengths.h"

@@ -26,3 +26,8 @@ static inline ml_u32 ml_stack_above_bytes(ml_u32 n_words)
 {
 	return (ml_u32)(sizeof(struct ml_stack_above) + n_words * sizeof(ml_u64) + ((n_words * sizeof(ml_u32) + 7) & ~7ull));
 }
+
+static inline ml_u32 ml_python_frames_bytes(ml_u32 n_frames)
+{
+	return (ml_u32)(sizeof(struct ml_python_frames) + n_frames * sizeof(struct ml_python_frame));
+}

@@ -26,7 +26,7 @@ VERBS = (
 )
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # write(2): not a bug
 
-_BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
+_BEFORE_VERB = {"-v", "-vv", "--verbose", "-q", "--quiet"}
 _DEVICE = {"-s": 2, "--serial": 2, "-d": 1, "-e": 1}  # words of each; before the verb as with adb
 _TARGETS = {"--pid", "--package", "--all", "--kernel", "--percpu"}
 _OF_GROUP = {"-h", "--help", "--help-all", "--version", "-V"}

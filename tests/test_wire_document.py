@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "device" / "wire.h"
-PARTS = ("wire.h", "wire_hooks.h", "wire_calls.h")
+PARTS = ("wire.h", "wire_hooks.h", "wire_python.h", "wire_recording.h", "wire_calls.h")
 TEXT = "".join(HEADER.with_name(name).read_text() for name in PARTS)
 DOCUMENT = ROOT / "docs" / "wire-protocol.md"
 WIDTHS = {"u16": 2, "u32": 4, "s32": 4, "u64": 8, "char": 1, "ml_fixup": 16}

@@ -43,6 +43,7 @@ class Method(IntEnum):
     JOINED = 11
     FOLDED = 12  # no frame: others were left out here
     KERNEL = 13  # as the kernel walked its own stack
+    PYTHON = 14  # as the interpreter keeps it
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from memleak_android.host.profile.profile import CallSite, Frame, ModuleSummary,
 from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part
 from memleak_android.host.stacks.modules import ModuleFile
+from memleak_android.host.stacks.python_code import PythonModule
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame, Symbolizer
 from memleak_android.host.wire.blocks import (
@@ -77,9 +78,12 @@ class SiteNamer:
         vaddrs = rows["vaddr"] - rows["is_return"]
         for number in np.unique(rows["module"]).tolist():
             if number < len(self._files):
-                self._used.add(number)
-                wanted = np.unique(vaddrs[rows["module"] == number])
-                chains = self._symbolizer.resolve(self._files[number], wanted)
+                file, wanted = self._files[number], np.unique(vaddrs[rows["module"] == number])
+                if isinstance(file, PythonModule):
+                    chains = file.resolve(wanted)
+                else:
+                    self._used.add(number)
+                    chains = self._symbolizer.resolve(file, wanted)
                 names.update(zip(((number, vaddr) for vaddr in wanted.tolist()), chains, strict=True))
         return names
 

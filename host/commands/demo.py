@@ -48,7 +48,7 @@ def demo(context: click.Context, /, tracing: TracingOptions, common: CommonOptio
             schedule=Schedule(),
             symbol_dirs=[program.parent],
             quiet=common.quiet,
-            verbose=common.verbose,
+            verbose=common.verbose > 0,
         )
     ).profile
     show(FORMATS["text"], profile, ReportOptions(top=3))

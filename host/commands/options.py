@@ -34,6 +34,9 @@ _CLICK = "click"  # in a field's metadata: the decorator that declares it
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_EMPTY: dict[str, Any] = {"multiple": (), "is_flag": False, "count": 0}  # by kind of option
+
+
 def option(declaration: str, type: Any = None, help: str | None = None, **more: Any) -> Any:
     """A field of an option group.
 
@@ -42,7 +45,7 @@ def option(declaration: str, type: Any = None, help: str | None = None, **more: 
     """
     names = [word.rstrip(",") for word in declaration.split()]
     metavar = None if names[-1].startswith("-") else names.pop()
-    default = more.get("default", () if more.get("multiple") else False if more.get("is_flag") else None)
+    default = more.get("default", next((_EMPTY[each] for each in _EMPTY if more.get(each)), None))
     is_text = isinstance(default, str) or callable(default)  # click converts or calls it
     declare = partial(click.option, *names, type=type, help=help, metavar=metavar, **more)
     return field(default=MISSING if is_text else default, metadata={_CLICK: declare})
@@ -143,7 +146,7 @@ class CommonOptions:
 
     force: bool = flag("--force", "Overwrite existing files.")
     quiet: bool = flag("-q, --quiet", "No progress.")
-    verbose: bool = flag("-v, --verbose", "Whole stacks and all notes.")
+    verbose: int = option("-v, --verbose", None, "Stacks and all notes; -vv: every frame.", count=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +256,7 @@ class TracingOptions:
     no_python_objects: bool = flag(
         "--no-python-objects", "Leave out the objects of Python's own allocators, which the shim counts."
     )
+    no_python_lines: bool = flag("--no-python-lines", "Leave out functions and lines in Python from stacks.")
     pairs: tuple[str, ...] = option(
         "--pairs FILE|SET",
         None,
@@ -323,7 +327,7 @@ class ViewOptions:
             ownership=read_ownership(self.mine, self.not_mine),
         )
 
-    def report_options(self, source_root: str = "", *, verbose: bool = False) -> ReportOptions:
+    def report_options(self, source_root: str = "", *, verbose: int = 0) -> ReportOptions:
         return ReportOptions(
             self.top,
             self.show_allocs,

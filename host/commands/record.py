@@ -98,7 +98,7 @@ def record(
                 file.path, content.keep_stacks, keep_events=content.events, force=common.force
             ),
             quiet=common.quiet,
-            verbose=common.verbose,
+            verbose=common.verbose > 0,
             labels=content.labels,
             share=open_share(content.cache),
         )

@@ -240,7 +240,7 @@ def write_file(
     """Leaves no half report on a full disk; prints the path."""
     try:
         with replacing(path) as stream:
-            form.write(result, stream, replace(options, is_gzipped=path.suffix == ".gz", verbose=True))
+            form.write(result, stream, replace(options, is_gzipped=path.suffix == ".gz", verbose=2))
     except OSError as error:
         raise IncompleteError(f"could not write {path}: {error.strerror}", "use another folder") from None
     say(f"wrote {path}")

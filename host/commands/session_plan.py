@@ -46,6 +46,7 @@ def session_options(
         missing_free_expected=bool(kernel) and tracing.wa_missing_free,
         mmap=tracing.mmap,
         python_objects=not tracing.no_python_objects,
+        python_lines=not tracing.no_python_lines,
         perf_events=tracing.perf_events,
         without_multi=tracing.without_multi,
         object=tracing.library,

@@ -143,7 +143,7 @@ def trace(
         recording=RecordingPlan(destinations.recording, output.keep_stacks, force=common.force),
         reachability=reachability,
         quiet=common.quiet,
-        verbose=common.verbose,
+        verbose=common.verbose > 0,
         labels=output.labels,
         on_interval=partial(_interval_ended, timeline, shown, stream),
         live=live_plan(command, target, destinations.folder, shown, machine.is_local, timeline)

@@ -17,6 +17,7 @@ from memleak_android.host.heap.high_water import HighWater
 from memleak_android.host.heap.key_history import KeyHistory, KeySnapshot, held_by_key
 from memleak_android.host.profile.coverage import Reason
 from memleak_android.host.stacks.file_identities import FileIdentity, parse_identity
+from memleak_android.host.stacks.python_code import PythonFunctions
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import KEY_ROW, LIVE_ROW, SITE_ROW, Block, BlockKind, Rows
@@ -118,6 +119,7 @@ class Capture:
     exit_stop: np.void | None = None  # EXIT_STOP of the command that is, or was, held at its end
     modules: list[dict[str, Any]] = field(default_factory=list)
     kernel_symbols: list[str] = field(default_factory=list)  # texts, for host/stacks/kernel_stacks.py
+    python: PythonFunctions = field(default_factory=PythonFunctions)
     files: list[FileIdentity] = field(default_factory=list)  # of a device, of a session that was cut
     stacks: StackTable = field(default_factory=lambda: StackTable(keeps_sp=False))  # of a finished recording
     malformed: list[payloads.MalformedBlock] = field(default_factory=list)
@@ -243,6 +245,9 @@ class Capture:
         text = self._maps_texts.setdefault(maps.text, maps.text)
         self.maps.append(payloads.Maps(maps.timestamp_ns, maps.pid, text))
 
+    def _add_python_code(self, block: Block, offset: int) -> None:
+        self.python.add(payloads.decode_python_code(block.payload))
+
     def _add_exit_stop(self, block: Block, offset: int) -> None:
         self.exit_stop = payloads.decode_exit_stop(block.payload)
 
@@ -299,6 +304,7 @@ _READERS: dict[BlockKind, Callable[[Capture, Block, int], None]] = {
     BlockKind.KEYS: Capture._add_chunk,
     BlockKind.MAPS: Capture._add_maps,
     BlockKind.EXIT_STOP: Capture._add_exit_stop,
+    BlockKind.PYTHON_CODE: Capture._add_python_code,
     BlockKind.STATUS: Capture._add_status,
     BlockKind.END: Capture._add_end,
     BlockKind.SESSION: Capture._add_session,

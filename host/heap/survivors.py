@@ -11,10 +11,12 @@ from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.key_history import KeySnapshot
 from memleak_android.host.heap.keys import find_sorted, key_identity
 from memleak_android.host.profile.profile import FpAgreement, LeakKind
+from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
 from memleak_android.host.stacks import fp_agreement
 from memleak_android.host.stacks.address_spaces import AddressSpaces
 from memleak_android.host.stacks.kernel_stacks import kernel_modules
 from memleak_android.host.stacks.modules import ModuleFile
+from memleak_android.host.stacks.python_code import python_module
 from memleak_android.host.stacks.stack_unwinder import EvidenceView, StackUnwinder, UnwindPlan
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire.blocks import (
@@ -137,9 +139,9 @@ def recorded_survivors(capture: Capture, open_module: Callable[[str, str], Modul
     is_approximate = has_stack & ((sites["flags"] & np.uint32(SiteFlag.APPROXIMATE)) != 0)
     leaks = (sites["flags"] >> np.uint32(SITE_LEAK_SHIFT)) & np.uint32(SITE_LEAK_MASK)
     leak_kinds = np.where(leaks <= len(LeakKind), leaks, 0).astype(np.int8) - np.int8(1)
-    kernel = kernel_modules(capture.kernel_symbols)
+    modules = {**kernel_modules(capture.kernel_symbols), PYTHON_FRAMES: python_module(capture.python)}
     names = [(str(module.get("path", "")), str(module.get("build_id", ""))) for module in capture.modules]
-    files = [kernel.get(path) or open_module(path, build_id) for path, build_id in names]
+    files = [modules.get(path) or open_module(path, build_id) for path, build_id in names]
     agreement = fp_agreement.read(capture.session.findings.fp_agreement)
     known = leak_kinds if (leak_kinds >= 0).any() else None
     return Survivors(snapshot, trace, is_approximate, stacks, files, agreement, known)

@@ -9,6 +9,7 @@ from memleak_android.host.profile.ownership import Owner
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.runtime_sites import (
     ALLOCATOR,
+    PYTHON_FRAMES,
     PYTHON_MODULE,
     RUNTIME_MODULE,
     SHIM_MODULE,
@@ -22,6 +23,11 @@ _LIBRARY_FILE = re.compile(
     r"/usr/(local/)?include/.*|/usr/lib/.*|/rustc/.*|.*/\.cargo/(registry|git)/.*|.*/rustlib/src/.*"
     r"|.*/include/c\+\+/.*|.*/c\+\+/v1/.*|.*/sysroot/usr/.*|.*/site-packages/.*/include/.*|/usr/local/go/src/.*"
 )
+# In Python: what comes with the interpreter or was installed for it, and what is in no file but for `-c`, notebooks and prompts.
+_LIBRARY_SCRIPT = re.compile(
+    r".*/lib(64)?/(python|pypy)[\d.]*/.*|.*/(site|dist)-packages/.*|<(?!(string|stdin|console)>|ipython-input).*>|"
+)
+_MADE_BY_LIBRARY = re.compile(r"(.*\.)?__\w+__")  # methods in `<string>`: dataclasses, namedtuple
 # By its names where no line is known.
 _LIBRARY_NAME = re.compile(
     r"(void |bool |auto )?(std::|__gnu_cxx::|operator new|operator delete|__cxa_|<?(alloc|core|std)::|_start$|__libc_start)"
@@ -57,92 +63,119 @@ _EVALUATES = re.compile(
 def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame that is not in an allocator, a wrapper of one, the runtime, a library's source or an interpreter.
 
-    Before it comes the innermost that the user calls theirs. Else the innermost with a name that is in an interpreter (its
-    nameless functions serve all others), then any there, then the innermost that is not in an allocator; None if there is none.
-    The interpreter answers for what interpreted code allocates.
+    Before it comes the innermost that the user calls theirs. Else the innermost of a library in Python, the innermost with a name
+    that is in an interpreter (its nameless functions serve all others), then any there, then the innermost that is not in an
+    allocator; None if there is none. The interpreter answers for what interpreted code allocates whose frames are not known.
     """
-    own = library = interpreter = named = None
-    for frame, role in _roles(frames):
-        if role is _Role.NAMED_OWN:
+    own = None
+    first = dict[Role, Frame]()
+    for frame, role in _innermost(frames):
+        if role is Role.NAMED_OWN:
             return frame
-        if role is _Role.OWN:
-            own = own or frame
-        elif role is _Role.LIBRARY:
-            library = library or frame
-        elif role is not _Role.ALLOCATOR:
-            interpreter = interpreter or frame
-            if frame.function and role is _Role.INTERPRETER:
-                named = named or frame
-        if role is _Role.EVALUATES:
-            break
-    return own or named or interpreter or library
+        own = own or (frame if role is Role.OWN else None)
+        known = first.setdefault(role, frame)
+        if role is Role.INTERPRETER and frame.function and not known.function:
+            first[role] = frame
+    order = (Role.SCRIPT, Role.INTERPRETER, Role.EVALUATES, Role.LIBRARY)
+    return own or next((first[role] for role in order if role in first), None)
 
 
 def called_function(frames: Sequence[Frame]) -> Frame | None:
     """The function of a library, interpreter or wrapper that the responsible frame called; None = it called the allocator."""
     responsible, called = responsible_frame(frames), None
-    for frame, role in _roles(frames):
+    for frame, role in roles(frames):
         if frame is responsible:
             return called
-        called = frame if role is not _Role.ALLOCATOR and frame.function else None
+        is_passed_over = role in (Role.ALLOCATOR, Role.EVALUATES) or not frame.function
+        called = None if is_passed_over else frame
+        if role is Role.INTERPRETER and responsible is not None and responsible.module == PYTHON_FRAMES:
+            called = None
     return None
 
 
 def own_callers(frames: Sequence[Frame]) -> list[Frame]:
-    """The frames further out than the responsible one that are no library's, the innermost first, up to interpreted code."""
+    """The frames further out than the responsible one that are no library's, the innermost first, up to interpreted code whose
+    frames are not known."""
     responsible = responsible_frame(frames)
+    is_known = any(frame.module == PYTHON_FRAMES for frame in frames)
+    shown = {Role.NAMED_OWN, Role.OWN} | (set() if is_known else {Role.INTERPRETER})
     found, is_further = list[Frame](), False
-    for frame, role in _roles(frames):
-        if is_further and role in (_Role.NAMED_OWN, _Role.OWN, _Role.INTERPRETER):
+    for frame, role in roles(frames):
+        if is_further and role in shown:
             found.append(frame)
-        if role is _Role.EVALUATES:
+        if role is Role.EVALUATES and not is_known:
             break
         is_further |= frame is responsible
     return found
 
 
-class _Role(Enum):
+def _innermost(frames: Sequence[Frame]) -> list[tuple[Frame, "Role"]]:
+    """Up to interpreted code; where its frames are known and none so far is the program's own, up to the code that called it …"""
+    found = list[tuple[Frame, Role]]()
+    is_known = has_own = False
+    for frame in frames:
+        if not (frame.module or frame.address):
+            continue
+        role = _role_of(frame)
+        found.append((frame, role))
+        is_known |= frame.module == PYTHON_FRAMES
+        has_own |= role is Role.OWN
+        if role is Role.NAMED_OWN or (role is Role.EVALUATES and (has_own or not is_known)):
+            return found
+    return _as_program(found)
+
+
+class Role(Enum):
+    """What a frame is to the memory that its callees allocated."""
+
     ALLOCATOR = auto()
     LIBRARY = auto()
     INTERPRETER = auto()
     EVALUATES = auto()  # interpreted code
+    SCRIPT = auto()  # a library in Python
     OWN = auto()
     NAMED_OWN = auto()  # by --mine
 
 
-def _roles(frames: Sequence[Frame]) -> list[tuple[Frame, _Role]]:
+def roles(frames: Sequence[Frame]) -> list[tuple[Frame, Role]]:
     """Without the traced function itself, as sites.py puts it first."""
-    found = [
-        (frame, _role(frame.module, frame.function[:NAME_MAX], frame.file or "", frame.owner))
-        for frame in frames
-        if frame.module or frame.address
-    ]
-    if any(role is _Role.EVALUATES for _, role in found):
+    return _as_program([(frame, _role_of(frame)) for frame in frames if frame.module or frame.address])
+
+
+def _as_program(found: list[tuple[Frame, Role]]) -> list[tuple[Frame, Role]]:
+    """A program that is only called like an interpreter is its authors'."""
+    if any(role is Role.EVALUATES for _, role in found):
         return found
-    # A program that is only called like an interpreter is its authors'.
     return [
         (
             frame,
-            _Role.OWN if role is _Role.INTERPRETER and not PYTHON_MODULE.fullmatch(frame.module) else role,
+            Role.OWN if role is Role.INTERPRETER and not PYTHON_MODULE.fullmatch(frame.module) else role,
         )
         for frame, role in found
     ]
 
 
+def _role_of(frame: Frame) -> Role:
+    return _role(frame.module, frame.function[:NAME_MAX], frame.file or "", frame.owner)
+
+
 @lru_cache(maxsize=65_536)
-def _role(module: str, function: str, file: str, owner: Owner | None) -> _Role:
+def _role(module: str, function: str, file: str, owner: Owner | None) -> Role:
     name = module_name(module)
     if SHIM_MODULE.fullmatch(name) or ALLOCATOR.fullmatch(function):
-        return _Role.ALLOCATOR
+        return Role.ALLOCATOR
     if owner is not None:
-        return _Role.NAMED_OWN if owner is Owner.MINE else _Role.LIBRARY
+        return Role.NAMED_OWN if owner is Owner.MINE else Role.LIBRARY
+    if module == PYTHON_FRAMES:
+        is_made = file == "<string>" and _MADE_BY_LIBRARY.fullmatch(function)
+        return Role.SCRIPT if is_made or _LIBRARY_SCRIPT.fullmatch(file) else Role.OWN
     is_python = PYTHON_MODULE.fullmatch(module)
     if (is_python or _INTERPRETER.fullmatch(module)) and _EVALUATES.fullmatch(function):
-        return _Role.EVALUATES
+        return Role.EVALUATES
     if not module or RUNTIME_MODULE.fullmatch(name) or _WRAPPER.fullmatch(function):
-        return _Role.LIBRARY
+        return Role.LIBRARY
     if is_python:
-        return _Role.INTERPRETER
+        return Role.INTERPRETER
     if _LIBRARY_FILE.fullmatch(file) if file else _LIBRARY_NAME.match(function):
-        return _Role.LIBRARY
-    return _Role.INTERPRETER if _INTERPRETER.fullmatch(module) else _Role.OWN
+        return Role.LIBRARY
+    return Role.INTERPRETER if _INTERPRETER.fullmatch(module) else Role.OWN

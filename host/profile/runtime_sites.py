@@ -107,6 +107,7 @@ STATIC_RULES: tuple[Rule, ...] = tuple(
 
 RUNTIME_MODULE = re.compile(f"({LOADER}|{LIBC}|{LIBSTDCXX}|{LIBGCC})")
 PYTHON_MODULE = re.compile(r"(.*/)?(python[\d.]*[dmt]?|libpython[\w.-]*|lib-dynload/.*)")
+PYTHON_FRAMES = "[python]"  # the module of frames in Python
 PYTHON_INTERFACE = "PyMem_SetAllocator"  # exported by interpreters whose objects do not come by malloc
 SHIM_MODULE = re.compile(r"(.*-)?libmemleak(-preload)?\.so(\.\d+)?")
 ALLOCATOR = re.compile(

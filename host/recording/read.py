@@ -147,7 +147,7 @@ def _survivors(capture: Capture, recording: Recording, jobs: int, cache: BuildCa
         files = LinkedModules(capture.modules, copies)
     else:
         files = ModuleFiles(_finder(capture, cache), cache.tables())
-    unwinder = StackUnwinder(recording.read_block, files, capture.kernel_symbols, jobs=jobs)
+    unwinder = StackUnwinder(recording.read_block, files, capture.kernel_symbols, capture.python, jobs=jobs)
     return find_survivors(capture, unwinder, with_past=True)
 
 

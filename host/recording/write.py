@@ -24,6 +24,7 @@ from memleak_android.host.wire.blocks import (
     SiteFlag,
 )
 from memleak_android.host.wire.payloads import Chunk
+from memleak_android.host.wire.python_frames import encode_code
 from memleak_android.host.wire.session import coverage_field
 
 _ROWS_PER_CHUNK = 1 << 17  # of 56 bytes: 7 MiB of at most 16
@@ -55,6 +56,8 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
             yield payloads.encode_error(Reason(reason), text)
     for text in capture.kernel_symbols:
         yield payloads.encode_text(BlockKind.KERNEL_SYMBOLS, text)
+    for code in capture.python.recorded():
+        yield Block(BlockKind.PYTHON_CODE, encode_code(code))
     yield from raw
     modules = [{"path": file.path, "build_id": file.build_id} for file in survivors.files]
     yield payloads.encode_text(BlockKind.MODULES, json.dumps(modules))

@@ -1,6 +1,6 @@
 """Options of all reports, and the phrases that several of them share."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
@@ -10,7 +10,7 @@ from rich.style import Style
 from memleak_android.host.console import printable
 from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.profile import CallSite, Frame, LeakKind, LeakSum, Profile
-from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES, module_name
 from memleak_android.host.profile.sort_orders import Sort
 
 ROOT = "ROOT"  # the TraceEnd of a complete stack
@@ -23,7 +23,7 @@ class ReportOptions:
     combined_only: sums per stack only, no single allocations.
     is_gzipped: for a file named .gz.
     source_root: reports name source files relative to it.
-    verbose: whole stacks, not places.
+    verbose: 1 = stacks, not places; 2 = with every frame.
     """
 
     top: int = 10
@@ -33,7 +33,7 @@ class ReportOptions:
     colour: bool = False
     is_gzipped: bool = False
     source_root: str = ""
-    verbose: bool = False
+    verbose: int = 0
 
 
 class Report(Protocol):
@@ -57,6 +57,8 @@ def relative_source(file: str, root: str) -> str:
 
 def frame_name(frame: Frame, most: int = NAME_MAX) -> str:
     """`function+0xoff` or `function (inlined)`; of nameless code `module+0xvaddr`, `[JIT]`, `[generated code]` or the address."""
+    if frame.function and frame.module == PYTHON_FRAMES:
+        return bounded(frame.function, most)
     if frame.function and frame.inlined:
         return f"{bounded(frame.function, most)} (inlined)"
     if frame.function:
@@ -75,15 +77,10 @@ def frame_text(frame: Frame) -> str:
     parts = [frame_name(frame)]
     if frame.file:
         parts.append(source_line(frame))
+    if frame.module == PYTHON_FRAMES:
+        return "  ".join(parts)
     module = bounded(module_name(frame.module)) if frame.module else "no mapping"
     return "  ".join(parts) + f" [{module}]"
-
-
-def frame_lines(frames: Sequence[Frame]) -> Iterator[str]:
-    """The frames with their numbers, innermost first."""
-    width = len(str(max(len(frames) - 1, 0)))
-    for index, frame in enumerate(frames):
-        yield f"       #{index:<{width}}  {frame_text(frame)}"
 
 
 def source_line(frame: Frame | None) -> str:

@@ -110,7 +110,7 @@ def measure(plan: Measurement) -> Measured:
     capture = Capture()
     with _writer(plan) as writer, _files(plan) as opened, open_marks() as marks:
         files, start, memory, scan = opened
-        unwinder = StackUnwinder(writer.read_block, files, capture.kernel_symbols)
+        unwinder = StackUnwinder(writer.read_block, files, capture.kernel_symbols, capture.python)
         symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
         look = MemoryLook(capture, scan) if plan.reachability else None
         parts = _Parts(capture, files, writer, unwinder, symbolizer, SmapsReader(capture, memory))

@@ -7,10 +7,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire import frame_chains, sparse_stack, stack_tail
+from memleak_android.host.wire import frame_chains, python_frames, sparse_stack, stack_tail
 from memleak_android.host.wire.blocks import FIXUPS, Block, EvidenceFlag, Rows
 from memleak_android.host.wire.frame_chains import SentChains
 from memleak_android.host.wire.payloads import EvidenceBatch, decode_evidence
+from memleak_android.host.wire.python_frames import SentPython
 from memleak_android.unwind.arch import Arch
 from memleak_android.unwind.trace import SampleBatch
 
@@ -21,12 +22,13 @@ ReadBlock = Callable[[int], Block]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """indexes: of the samples' references in the request. rows: their evidence (EVIDENCE). chains: by frame records."""
+    """indexes: of the samples' references in the request. rows: their evidence (EVIDENCE). chains: by frame records. python: their frames in Python."""
 
     indexes: NDArray[np.int64]
     rows: Rows
     batch: SampleBatch
     chains: SentChains
+    python: SentPython
 
 
 def read_samples(
@@ -93,7 +95,11 @@ def _join(
     chains = [
         frame_chains.read(evidence.data, evidence.chain_offset[records]) for _, evidence, records in gathered
     ]
-    return Samples(indexes, rows, batch, frame_chains.join(chains))
+    python = [
+        python_frames.read(evidence.data, evidence.python_offset[records])
+        for _, evidence, records in gathered
+    ]
+    return Samples(indexes, rows, batch, frame_chains.join(chains), python_frames.join(python))
 
 
 def _fill(

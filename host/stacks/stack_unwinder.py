@@ -14,6 +14,8 @@ from memleak_android.host.stacks.columns import frame_rows, trace_rows
 from memleak_android.host.stacks.folding import UNWOUND_MAX, fold
 from memleak_android.host.stacks.kernel_stacks import KernelStacks
 from memleak_android.host.stacks.modules import ModuleFiles
+from memleak_android.host.stacks.python_code import PythonFunctions
+from memleak_android.host.stacks.python_stacks import PythonStacks
 from memleak_android.host.stacks.samples import ReadBlock, Samples, read_samples
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import frame_chains, stack_tail
@@ -62,10 +64,17 @@ class StackUnwinder:
     """Unwinds each evidence record once for each image of its process; `stacks` holds the traces.
 
     kernel_symbols: texts of KERNEL_SYMBOLS; more may be appended until the first kernel stack is unwound.
+    python: of the session; likewise at any time.
     """
 
     def __init__(
-        self, read_block: ReadBlock, files: ModuleFiles, kernel_symbols: Sequence[str] = (), *, jobs: int = 1
+        self,
+        read_block: ReadBlock,
+        files: ModuleFiles,
+        kernel_symbols: Sequence[str] = (),
+        python: PythonFunctions | None = None,
+        *,
+        jobs: int = 1,
     ) -> None:
         self.files = files
         self.stacks = StackTable()
@@ -74,6 +83,7 @@ class StackUnwinder:
         self._traces: dict[tuple[int, int], int] = {}  # by sequence and image
         self._comparison = fp_agreement.Comparison()
         self._kernel = KernelStacks(kernel_symbols, files)
+        self._python = PythonStacks(python or PythonFunctions(), files)
 
     def unwind(self, evidence: EvidenceView, spaces: AddressSpaces, plan: UnwindPlan) -> NDArray[np.int64]:
         """(n,) the trace of each reference, a number in `stacks`. Raises RecordingError if the architecture is unknown."""
@@ -118,7 +128,7 @@ class StackUnwinder:
         if by_records is not None and mode == "both":
             is_judge = samples.chains.is_sent | ((flags & np.uint16(EvidenceFlag.STACK_SPARSE)) == 0)
             self._comparison.add(traces, by_records, is_judge, frames, self.files.files)
-        return traces, frames
+        return self._python.join(samples, traces, frames)
 
 
 def arch_of(number: int) -> Arch:

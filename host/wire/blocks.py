@@ -50,6 +50,7 @@ class BlockKind(IntEnum):
     STOPPED_THREADS = 22
     SCANNED = 23
     GAP = 24
+    PYTHON_CODE = 25
     SESSION = 32
     MODULES = 33
     TRACES = 34
@@ -119,6 +120,7 @@ class EvidenceFlag(IntFlag):
     CHAIN_IS_CFI = 128
     CHAIN_IS_KERNEL = 256
     STACK_ABOVE = 512
+    PYTHON_FRAMES = 1024
 
 
 class HookedFlag(IntFlag):
@@ -138,6 +140,11 @@ class StopMoment(IntEnum):
 class Stopped(IntEnum):
     ALL = 1
     CALLER = 2
+
+
+class PythonLines(IntEnum):
+    LINETABLE = 1
+    LOCATIONS = 2
 
 
 class KeyFlag(IntFlag):
@@ -217,6 +224,13 @@ SPARSE_STACK = _record(8, ("n_words", "<u8"))
 FRAME_CHAIN = _record(8, ("n_frames", "<u4"), ("end", "<u4"))
 FRAME_CHAIN_MAX = 256
 STACK_ABOVE = _record(8, ("reach_bytes", "<u4"), ("n_words", "<u4"))
+PYTHON_CODE = _record(
+    24, ("record_bytes", "<u4"), ("pid", "<u4"), ("code", "<u4"), ("first_line", "<u4"), ("function_bytes", "<u2"),
+    ("file_bytes", "<u2"), ("table_bytes", "<u2"), ("lines", "<u2"),
+)  # fmt: skip
+PYTHON_FRAME = _record(16, ("stack_address", "<u8"), ("code", "<u4"), ("offset", "<u4"))
+PYTHON_FRAMES = _record(8, ("n_frames", "<u4"), ("is_cut", "<u4"))
+PYTHON_FRAMES_MAX = 128
 SPARSE_BYTES_MAX = 1 << 18
 ABOVE_BYTES_MAX = 1 << 20
 ABOVE_WORDS_MAX = 1 << 15

@@ -1,6 +1,6 @@
 """Words of the stack above a slice that was too short (struct ml_stack_above of device/wire.h), and their frames.
 
-The last part of a record: its reach, number of words, the words, and for each its index above the slice, in words, as u32.
+Behind the stack and the chain: its reach, number of words, the words, and for each its index above the slice, in words, as u32.
 Words that were not sent are unknown: a stack ends at the frame that needs one, as if the slice ended there.
 """
 
@@ -40,6 +40,14 @@ def reach(data: NDArray[np.uint8], starts: Ints) -> Ints:
     """The reach of each record's words in bytes above its slice; 0 = it has none (start -1)."""
     found = np.zeros(len(starts), np.int64)
     found[starts >= 0] = structures(data, starts[starts >= 0], STACK_ABOVE)["reach_bytes"]
+    return found
+
+
+def sizes(data: NDArray[np.uint8], starts: Ints) -> Ints:
+    """The bytes of each record's part; 0 = it has none."""
+    found = np.zeros(len(starts), np.int64)
+    count = structures(data, starts[starts >= 0], STACK_ABOVE)["n_words"].astype(np.int64)
+    found[starts >= 0] = _HEAD + count * WORD + ((4 * count + 7) & ~7)
     return found
 
 

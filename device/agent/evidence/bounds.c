@@ -61,6 +61,14 @@ static bool is_above_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 b
 	return true;
 }
 
+static bool is_python_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+{
+	const struct ml_python_frames *python = (const void *)((const char *)record + at);
+
+	return bytes - at >= sizeof(*python) && python->n_frames <= ML_PYTHON_FRAMES_MAX &&
+	       bytes - at >= ml_python_frames_bytes(python->n_frames);
+}
+
 bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 {
 	ml_u64 end = stack_end(record, bytes);
@@ -73,5 +81,11 @@ bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 		end += ml_frame_chain_bytes(
 			((const struct ml_frame_chain *)(const void *)((const char *)record + end))->n_frames);
 	}
-	return !(record->flags & ML_EVIDENCE_STACK_ABOVE) || is_above_sound(record, end, bytes);
+	if (record->flags & ML_EVIDENCE_STACK_ABOVE) {
+		if (!is_above_sound(record, end, bytes))
+			return false;
+		end += ml_stack_above_bytes(
+			((const struct ml_stack_above *)(const void *)((const char *)record + end))->n_words);
+	}
+	return !(record->flags & ML_EVIDENCE_PYTHON_FRAMES) || is_python_sound(record, end, bytes);
 }

@@ -243,8 +243,7 @@ static bool parse_stdio(struct ml_config *config, const char *text)
 
 struct number_key {
 	const char *name;
-	size_t offset;
-	size_t bytes; /* 1: bool, 4: int or u32, 8: u64 */
+	size_t offset, bytes; /* bytes 1: bool, 4: int or u32, 8: u64 */
 };
 
 #define NUMBER(field) { #field, offsetof(struct ml_config, field), sizeof(((struct ml_config *)0)->field) }
@@ -278,6 +277,7 @@ static const struct number_key number_keys[] = {
 	NUMBER(max_stacks),
 	NUMBER(without_btf),
 	NUMBER(no_python_objects),
+	NUMBER(no_python_lines),
 };
 
 static bool parse_number(struct ml_config *config, const char *key, const char *text)

@@ -108,6 +108,7 @@ struct ml_config {
 	int n_pair_names;
 	bool no_heap; /* the shim: only functions of --pairs */
 	bool no_python_objects; /* the shim: Python's allocators stay as they are */
+	bool no_python_lines; /* … and evidence has no frames in Python */
 };
 
 /* Lines of one kind of session only. take: 1 = parsed, 0 = not one of these lines, -1 = malformed. */

@@ -140,7 +140,8 @@ static void take_evidence(struct ml_preload_target *target, const struct piece *
 	static struct {
 		struct ml_ring_evidence head;
 		unsigned char rest[ML_STACK_BYTES_MAX + 512 + sizeof(struct ml_frame_chain) + 8 * ML_FRAME_CHAIN_MAX +
-				   ML_STACK_ABOVE_ROOM];
+				   ML_STACK_ABOVE_ROOM + sizeof(struct ml_python_frames) +
+				   ML_PYTHON_FRAMES_MAX * sizeof(struct ml_python_frame)];
 	} copy; /* copied once, before the checks */
 	struct ml_evidence *record = &copy.head.record;
 	ml_u64 bytes = piece->bytes < sizeof(copy) ? piece->bytes : sizeof(copy);
@@ -160,6 +161,23 @@ static void take_evidence(struct ml_preload_target *target, const struct piece *
 	record->pid = target->pid;
 	record->sequence = ml_preload_target_sequence(target, record->sequence);
 	sink->on_evidence(sink->context, record);
+}
+
+static void take_python_code(const struct ml_preload_target *target, const struct piece *piece)
+{
+	ml_u64 copy[(sizeof(struct ml_python_code) + 2 * ML_PYTHON_TEXT_MAX + ML_PYTHON_TABLE_MAX) / 8 + 1];
+	struct ml_python_code *record = (void *)copy;
+	ml_u64 needed;
+
+	if (piece->bytes < sizeof(*record) || piece->bytes > sizeof(copy))
+		return;
+	memcpy(copy, piece->payload, piece->bytes);
+	needed = sizeof(*record) + record->function_bytes + record->file_bytes + record->table_bytes;
+	if (needed > piece->bytes)
+		return;
+	record->record_bytes = piece->bytes;
+	record->pid = target->pid;
+	ml_blocks_write(ML_BLOCK_PYTHON_CODE, copy, piece->bytes);
 }
 
 static void take_event(const struct ml_preload_target *target, const struct piece *piece, const struct ml_preload_sink *sink)
@@ -190,6 +208,8 @@ static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const st
 			take_evidence(target, &piece, sink);
 		else if (piece.kind == ML_RING_EVENT)
 			take_event(target, &piece, sink);
+		else if (piece.kind == ML_RING_PYTHON_CODE)
+			take_python_code(target, &piece);
 		bytes += piece.bytes;
 		__atomic_store_n(&thread->tail, position, __ATOMIC_RELEASE);
 	}

@@ -20,6 +20,7 @@ struct ml_settings ml_preload_settings(const struct ml_config *config)
 		.flags = (config->every_stack ? ML_SETTING_EVERY_STACK : 0) | (config->follow ? ML_SETTING_FOLLOW : 0) |
 			 (config->events ? ML_SETTING_EVENTS : 0) | (config->mmap ? ML_SETTING_MMAP : 0) |
 			 (config->no_python_objects ? ML_SETTING_NO_PYTHON_OBJECTS : 0) |
+			 (config->no_python_lines ? ML_SETTING_NO_PYTHON_LINES : 0) |
 			 (config->no_evidence ? ML_SETTING_NO_EVIDENCE : 0) | (config->no_heap ? ML_SETTING_NO_HEAP : 0) |
 			 (config->extend_stacks && sizeof(void *) == 8 ? ML_SETTING_EXTEND_STACKS : 0) |
 			 (config->unwind != ML_UNWIND_CFI ? ML_SETTING_FRAME_CHAIN : 0) |

@@ -4,6 +4,7 @@
 #include "preload/freestanding/bytes.h"
 #include "preload/stacks/frame_chain.h"
 #include "preload/stacks/maps.h"
+#include "preload/stacks/python_frames.h"
 #include "preload/segment/ring.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
@@ -277,7 +278,7 @@ static ml_u32 store_words_above(const struct ml_code_map *map, const struct ml_c
 	return ml_stack_above_bytes(n);
 }
 
-/* Stored behind everything else; returns the number of bytes. */
+/* Stored behind the chain; returns the number of bytes. */
 static ml_u32 store_above(const struct ml_view *view, const struct ml_caller *caller, const struct slice *slice,
 			  struct ml_ring_evidence *room, void *to)
 {
@@ -289,6 +290,31 @@ static ml_u32 store_above(const struct ml_view *view, const struct ml_caller *ca
 	return bytes;
 }
 
+/* Read into the thread's scratch memory, so that no more room is reserved than they need. */
+static const struct ml_python_frames *find_python(const struct ml_view *view, struct ml_thread *thread,
+						  const struct ml_caller *caller)
+{
+	struct ml_python_frames *frames = (struct ml_python_frames *)thread->scratch;
+
+	_Static_assert(sizeof(*frames) + ML_PYTHON_FRAMES_MAX * sizeof(frames->frames[0]) <= sizeof(thread->scratch), "room");
+	frames->n_frames = 0;
+	if (caller->python)
+		ml_python_store(view, thread, caller, frames);
+	return frames;
+}
+
+/* Stored behind everything else; returns the number of bytes. */
+static ml_u32 store_python(const struct ml_python_frames *frames, struct ml_evidence *record)
+{
+	ml_u32 bytes = ml_python_frames_bytes(frames->n_frames);
+
+	if (!frames->n_frames)
+		return 0;
+	record->flags |= ML_EVIDENCE_PYTHON_FRAMES;
+	ml_copy((char *)record + record->record_bytes, frames, bytes);
+	return bytes;
+}
+
 static void send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, ml_u32 flags)
 {
 	int sparse = is_sparse(view, call, flags);
@@ -297,10 +323,12 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	ml_u32 stack_bytes = sparse ? ml_sparse_stack_bytes(call->memo->n_offsets) : slice.wanted;
 	int extended = !sparse && is_extended(view, &slice);
 	struct ml_key *key = &view->keys[call->block->key_index];
+	const struct ml_python_frames *python = find_python(view, thread, call->caller);
 	struct ml_ring_evidence *room =
 		ml_ring_reserve_patiently(view, thread,
 					  sizeof(room->stack_hash) + head_bytes + stack_bytes + chain_room(view) +
-						  (extended ? ML_STACK_ABOVE_ROOM : 0));
+						  (extended ? ML_STACK_ABOVE_ROOM : 0) +
+						  ml_python_frames_bytes(python->n_frames));
 	struct ml_evidence *record;
 	void *stack;
 
@@ -333,6 +361,7 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	__atomic_store_n(&key->sent_stack, room->stack_hash, __ATOMIC_RELAXED);
 	if (extended)
 		record->record_bytes += store_above(view, call->caller, &slice, room, (char *)record + record->record_bytes);
+	record->record_bytes += store_python(python, record);
 	/* Before the agent can see the record: if it drops it, its request for another comes later. */
 	set_next_due(thread, key);
 	ml_ring_commit(view, thread, ML_RING_EVIDENCE, (ml_u32)sizeof(room->stack_hash) + record->record_bytes);

@@ -8,6 +8,7 @@
 #include "preload/recorder/evidence.h"
 #include "preload/segment/keys.h"
 #include "preload/stacks/maps.h"
+#include "preload/stacks/python_frames.h"
 #include "preload/recorder/recorder_session.h"
 #include "preload/segment/ring.h"
 #include "preload/recorder/sampler.h"
@@ -158,6 +159,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		caller.frame_pointer = ML_CHAIN_POINTER(registers);
 	else if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
+	caller.python = ml_python_hash(view, &caller);
 	map = current_map(view, thread, caller.return_address, &timestamp_ns);
 	id = begin_lookup(view, thread, map, &caller);
 	if (unlikely(id.unknown))

@@ -9,6 +9,7 @@
 #include "preload/recorder/recorder.h"
 #include "preload/segment/ring.h"
 #include "preload/stacks/stack_key.h"
+#include "preload/stacks/python_frames.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
 
@@ -116,6 +117,7 @@ void ml_regions_mapped(const struct ml_region_call *call)
 	ml_evidence_find_stack(view, thread, &caller);
 	if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
+	caller.python = ml_python_hash(view, &caller);
 	key = region_key(view, &caller, call->function);
 	thread = send_event(view, (struct ml_event){ .timestamp_ns = block.timestamp_ns,
 						     .address = ML_UNTAG(call->address),

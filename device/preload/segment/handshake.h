@@ -38,6 +38,7 @@ enum ml_setting_flag {
 	ML_SETTING_EXTEND_STACKS =
 		1024, /* evidence of stacks longer than stack_bytes includes the words that lead through the rest */
 	ML_SETTING_NO_PYTHON_OBJECTS = 2048, /* Python's allocators stay as they are */
+	ML_SETTING_NO_PYTHON_LINES = 4096, /* evidence has no frames in Python */
 };
 
 struct ml_settings {

@@ -82,6 +82,7 @@ int ml_view_set(struct ml_view *view, void *base, const struct ml_settings *sett
 	part(view, settings->n_threads - view->n_near, view->far_ring_bytes);
 	view->hooked = part(view, ML_HOOKED_MAX, sizeof(*view->hooked));
 	view->pairs = part(view, 1, sizeof(*view->pairs));
+	view->python_slots = part(view, 1u << ML_PYTHON_SLOT_BITS, sizeof(*view->python_slots));
 	view->children = part(view, 1, sizeof(*view->children));
 	return 0;
 }

@@ -4,7 +4,7 @@
  * a sealed memfd that the shim makes; what is in it survives the target's SIGKILL, _exit and exec.
  *
  * struct ml_segment | code maps | frame rules | owners | threads | memos | key index | keys | peaks | filter | shadow
- * chunks and rests | live table levels | rings | hooked modules | pairs | children
+ * chunks and rests | live table levels | rings | hooked modules | pairs | Python functions | children
  *
  * Sparse: only touched pages take memory. Sizes follow from struct ml_settings alone (ml_view_set), so the agent
  * never uses an offset that the target could have written.
@@ -17,6 +17,7 @@
 #include "preload/segment/handshake.h"
 #include "preload/segment/pair_table.h"
 #include "preload/segment/peak_state.h"
+#include "preload/segment/python_slot.h"
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/sandbox.h"
 
@@ -45,10 +46,7 @@ struct ml_outline {
 	ml_u16 offsets[ML_OUTLINE_OFFSETS]; /* as in struct ml_memo */
 };
 
-/*
- * Consecutive blocks of a thread from one function at one clock tick share a rest: the data of blocks that only a
- * snapshot reads.
- */
+/* Consecutive blocks of a thread from one function at one clock tick share a rest: the data of blocks that only a snapshot reads. */
 struct ml_open_rest {
 	ml_u32 number; /* plus 1; 0 = none */
 	ml_u32 n_blocks;
@@ -105,13 +103,14 @@ struct ml_thread {
  * stacks need two. The odd number spreads them over all sets of the caches.
  */
 #define ML_MEMOS 512u /* of one thread; power of two */
-#define ML_MEMO_OFFSETS 192u
+#define ML_MEMO_OFFSETS 188u
 
 struct ml_memo {
 	ml_u64 return_address; /* 0 = empty */
 	ml_u64 stack_pointer;
 	ml_u64 frame_pointer;
 	ml_u64 words; /* hash of the words at the offsets */
+	ml_u64 python; /* of the frames in Python; 0 = none */
 	ml_u64 key;
 	ml_u32 key_number;
 	ml_u32 revision;       /* of the code map */
@@ -129,6 +128,7 @@ enum ml_ring_kind {
 	ML_RING_EVIDENCE = 2, /* struct ml_ring_evidence */
 	ML_RING_MAPS = 3,     /* struct ml_maps and a piece of the text; argument: 1 = the last piece */
 	ML_RING_EVENT = 4,    /* struct ml_event */
+	ML_RING_PYTHON_CODE = 5, /* struct ml_python_code */
 };
 
 #define ML_RING_ARGUMENT_SHIFT 8 /* of ml_ring_record.kind */
@@ -312,6 +312,7 @@ struct ml_segment {
 	ml_u32 n_hooked_lost; /* rows without room */
 	ml_u64 forbidden_calls; /* bits of enum ml_own_call, by the process's sandbox */
 	ml_u64 python_objects; /* enum ml_python_objects */
+	ml_u64 n_python_codes; /* numbers given */
 	struct ml_peak_state peak;
 };
 
@@ -369,6 +370,7 @@ struct ml_view {
 	unsigned char *rings; /* see ml_view_ring() */
 	struct ml_hooked *hooked; /* ML_HOOKED_MAX */
 	struct ml_pair_table *pairs;
+	struct ml_python_slot *python_slots; /* 1 << ML_PYTHON_SLOT_BITS */
 	struct ml_children *children;
 	ml_u64 bytes; /* of the segment */
 	ml_u32 n_near, far_ring_bytes; /* slots with large rings, a power of two, and the others' */

@@ -67,7 +67,7 @@ ml_u64 ml_chain_next(struct ml_chain *chain)
 ml_u64 ml_chain_key(const struct ml_code_map *map, const struct ml_caller *caller, struct ml_memo *memo)
 {
 	struct ml_chain chain = ml_chain_begin(caller, caller->frame_pointer, map->signature_mask, memo);
-	ml_u64 hash = ml_stack_mix(ml_strip_signature(caller->return_address, map->signature_mask),
+	ml_u64 hash = ml_stack_mix(ml_strip_signature(caller->return_address, map->signature_mask) ^ caller->python,
 				   (ml_u64)map->generation << 48),
 	       address;
 

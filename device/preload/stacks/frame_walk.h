@@ -12,6 +12,7 @@ struct ml_caller {
 	ml_u64 frame_pointer;
 	ml_u64 readable_end; /* the stack can be read safely up to here */
 	ml_u64 stack_end;    /* 0 = unknown */
+	ml_u64 python; /* hash of the frames in Python; 0 = none */
 };
 
 /*

@@ -34,7 +34,9 @@ struct ml_memo *ml_memo_search(struct ml_memo *memos, struct ml_thread *thread, 
 			       const struct ml_caller *caller, ml_u32 rules_revision, int *is_same)
 {
 	ml_u32 signature = signature_of(map, caller, outline_of(thread, caller->return_address));
-	ml_u64 hash = ((caller->return_address + signature) ^ caller->stack_pointer << 20) * 0x9e3779b97f4a7c15ull >> 40;
+	ml_u64 hash =
+		((caller->return_address + signature + caller->python) ^ caller->stack_pointer << 20) * 0x9e3779b97f4a7c15ull >>
+		40;
 	struct ml_memo *set = &memos[hash % ML_MEMOS / WAYS * WAYS];
 
 	*is_same = 1;

@@ -13,7 +13,7 @@ static inline ml_u16 *ml_memo_hint(struct ml_thread *thread, const struct ml_cal
 {
 	ml_u64 address = caller->return_address;
 
-	return &thread->hints[(address ^ address >> 9 ^ caller->stack_pointer >> 4) % ML_THREAD_HINTS];
+	return &thread->hints[(address ^ address >> 9 ^ caller->stack_pointer >> 4 ^ caller->python) % ML_THREAD_HINTS];
 }
 
 /* For ml_memo_find(), if the hint is wrong. */

@@ -149,7 +149,7 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 {
 	struct ml_memo *memo = notes->memo;
 	ml_u64 address = ml_strip_signature(caller->return_address, map->signature_mask);
-	struct ml_walk walk = { .hash = ml_stack_mix(address, (ml_u64)map->generation << 48) };
+	struct ml_walk walk = { .hash = ml_stack_mix(address ^ caller->python, (ml_u64)map->generation << 48) };
 	ml_u64 bits = ML_KEY_IS_EXACT;
 	int is_chain = 0;
 
@@ -214,7 +214,8 @@ static inline ml_u64 hash_words(const struct ml_memo *memo, ml_u64 stack_pointer
 int ml_stack_is_same(const struct ml_memo *memo, const struct ml_caller *caller, ml_u32 revision, ml_u32 rules_revision)
 {
 	return memo->return_address == caller->return_address && memo->stack_pointer == caller->stack_pointer &&
-	       memo->revision == revision && (memo->is_exact || memo->rules_revision == rules_revision) &&
+	       memo->python == caller->python && memo->revision == revision &&
+	       (memo->is_exact || memo->rules_revision == rules_revision) &&
 	       (!memo->uses_fp || memo->frame_pointer == caller->frame_pointer) &&
 	       memo->reach_bytes <= caller->readable_end - caller->stack_pointer &&
 	       hash_words(memo, caller->stack_pointer) == memo->words;
@@ -235,6 +236,7 @@ void ml_stack_remember(struct ml_memo *memo, const struct ml_caller *caller, ml_
 	memo->return_address = memo->n_offsets <= ML_MEMO_OFFSETS ? caller->return_address : 0;
 	memo->stack_pointer = caller->stack_pointer;
 	memo->frame_pointer = caller->frame_pointer;
+	memo->python = caller->python;
 	memo->words = memo->return_address ? hash_words(memo, caller->stack_pointer) : 0;
 	memo->reach_bytes = reach_of(memo);
 	memo->key = key;

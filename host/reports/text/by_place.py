@@ -103,7 +103,7 @@ def _table(
         rate = f" {_rate(place):>14}" if is_growth else ""
         yield "bold", _cut(f"{number:>2}{rate} {_sums(place)}  {where(place, site, options)}")
         if number <= DETAILED:
-            yield from _detail(place, site, options)
+            yield from _detail(place, site, options, profile.wall_clock_s - profile.duration_ns / 1e9)
     if len(listed) > len(shown):
         hidden = listed[len(shown) :]
         more = (
@@ -170,9 +170,12 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _detail(place: Place, site: CallSite | None, options: ReportOptions) -> Iterator[tuple[str, str]]:
-    if place.file and place.line and (text := source_line_text(place.file, place.line, place.module)):
-        yield "dim", _cut(f"     │ {printable(text)}")
+def _detail(
+    place: Place, site: CallSite | None, options: ReportOptions, begun_s: float
+) -> Iterator[tuple[str, str]]:
+    if place.file and place.line:
+        text = source_line_text(place.file, place.line, place.module, begun_s)
+        yield from [("dim", _cut(f"     │ {printable(text)}"))] * bool(text)
     if site is None:
         return
     nameless = f"[{module_name(place.module)}]"

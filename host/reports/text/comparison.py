@@ -9,8 +9,9 @@ from memleak_android.host.profile.changes import Change, Held, Outcome, PlaceCha
 from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.short_names import short_name
-from memleak_android.host.reports.base import ReportOptions, amount, frame_lines, write_styled
+from memleak_android.host.reports.base import ReportOptions, amount, write_styled
 from memleak_android.host.reports.text.by_place import where
+from memleak_android.host.reports.text.stack import stack_lines
 from memleak_android.host.reports.text.units import rate_text, size_text
 
 STYLES = {Change.NEW: "bold red", Change.GROWN: "red", Change.SHRUNK: "green", Change.GONE: "bold green"}
@@ -102,7 +103,7 @@ def _change_lines(change: SiteChange, options: ReportOptions) -> Iterator[tuple[
     kind = f", {printable(change.kind)}" if change.kind != "user" else ""
     yield STYLES[change.change], f"{_head(change)}{kind}"
     yield "dim", f"       {_held(change)}, id {change.id}"
-    yield from (("", line) for line in frame_lines(change.frames))
+    yield from (("", line) for line in stack_lines(change.frames, options))
 
 
 def _head(change: PlaceChange | SiteChange) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from memleak_android.host.profile.profile import AGE_BOUNDS_S, PastSite, Peak, Profile
-from memleak_android.host.reports.base import ReportOptions, amount, frame_lines
+from memleak_android.host.reports.base import ReportOptions, amount
+from memleak_android.host.reports.text.stack import stack_lines
 from memleak_android.host.reports.text.units import clock
 
 
@@ -69,6 +70,6 @@ def _site_lines(sites: tuple[PastSite, ...], options: ReportOptions) -> Iterator
         what = f"{site.space:,} bytes" if site.objects is None else amount(site.space, site.objects)
         yield f"{number:>3}. {what} from stack"
         yield f"     id {site.id}"
-        yield from frame_lines(site.frames)
+        yield from stack_lines(site.frames, options)
     if len(shown) < len(sites):
         yield f"... {len(sites) - len(shown)} more (-T {len(sites)} shows them)"

@@ -18,7 +18,6 @@ from memleak_android.host.reports.base import (
     amount,
     amount_of,
     bounded,
-    frame_lines,
     leak_name,
     leaks_text,
     write_styled,
@@ -31,6 +30,7 @@ from memleak_android.host.reports.text.memory import memory_lines
 from memleak_android.host.reports.text.missing_symbols import SYSTEM_FOLDERS, way_out
 from memleak_android.host.reports.text.past import ages_text, churn_line, past_lines, peak_line
 from memleak_android.host.reports.text.processes import process_lines, process_names, shares_text
+from memleak_android.host.reports.text.stack import stack_lines
 from memleak_android.host.reports.text.stops import stop_lines
 
 KERNEL_TRACER = "kernel"
@@ -138,7 +138,7 @@ def _site(
     if options.show_allocs and not options.combined_only:
         for block in site.blocks:
             yield QUIET_STYLE, f"       addr = {block.address:#x} size = {block.size}"
-    yield from ((FRAME_STYLE, line) for line in frame_lines(site.frames))
+    yield from ((FRAME_STYLE, line) for line in stack_lines(site.frames, options))
     if site.end != ROOT:
         reason = messages.ENDS.get(site.end, messages.END_UNKNOWN)
         if site.frames[-1].method == BY_FRAME_POINTER and site.end == "NO_PROGRESS":

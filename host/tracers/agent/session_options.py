@@ -134,6 +134,7 @@ class SessionOptions:
     events: bool = False  # stream every call (--trace, --record-all)
     mmap: bool = False  # list the regions that do not grow, too
     python_objects: bool = True  # the shim: also the blocks of CPython's own allocators
+    python_lines: bool = True  # the shim: also the frames in Python
     perf_events: bool = False  # BPF without the ring buffer, as on older kernels
     without_multi: bool = False  # BPF: a perf event for each probe, as before Linux 6.10
     object: str | None = None  # -O: the library with the allocator
@@ -157,6 +158,7 @@ class SessionOptions:
             f"wire {WIRE_VERSION}",
             *(["hold_end 1"] if self.hold_end else []),
             *([] if self.python_objects else ["no_python_objects 1"]),
+            *([] if self.python_lines else ["no_python_lines 1"]),
             *([f"pid {self.pid}"] if self.pid is not None else []),
             *(f"arg {quote(os.fsencode(argument), safe='/')}" for argument in self.command),
             *(f"{name} {int(getattr(self, name))}" for name in _NUMBERS),

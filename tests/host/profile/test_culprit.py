@@ -8,6 +8,7 @@ import pytest
 
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
 from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
 from tests.support.builders.profiles import CODEC, LIBC, MALLOC, SERVER, START, frame
 
 OWN = frame(SERVER, "handle_request(int)", 0x10, "/src/main.cc:14")
@@ -115,3 +116,49 @@ def test_callers_are_the_programs_own() -> None:
     main = frame(SERVER, "main", 0x47, "/src/main.cc:88")
     assert own_callers((MALLOC, library, OWN, library, main, *START)) == [main]
     assert own_callers((MALLOC,)) == []
+
+
+EVALUATES = of("/usr/bin/python3.11", "_PyEval_EvalFrameDefault")
+TUPLE = of("/usr/bin/python3.11", "PyTuple_New")
+
+
+def python(function: str, source: str) -> Frame:
+    return replace(frame(LIBC, function, 0, source), module=PYTHON_FRAMES)
+
+
+HANDLE, SERVE = python("Worker.handle", "/srv/app.py:88"), python("serve", "/srv/app.py:9")
+LOADS = python("loads", "/usr/lib/python3.11/json/__init__.py:346")
+MADE = python("Point.__init__", "<string>:3")
+COMMAND = python("<module>", "<string>:1")
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ((TUPLE, HANDLE, SERVE, EVALUATES), HANDLE),
+        ((TUPLE, LOADS, HANDLE, EVALUATES), HANDLE),
+        ((TUPLE, LOADS, EVALUATES, TUPLE, HANDLE, EVALUATES), HANDLE),  # called back by the interpreter
+        ((TUPLE, python("encode", "/venv/lib/python3.11/site-packages/x/y.py:3"), EVALUATES, SERVE), SERVE),
+        ((TUPLE, python("_load", "<frozen importlib._bootstrap>:690"), EVALUATES, HANDLE, EVALUATES), HANDLE),
+        ((TUPLE, MADE, HANDLE, EVALUATES), HANDLE),
+        ((TUPLE, COMMAND, EVALUATES), COMMAND),
+        (
+            (TUPLE, python("<module>", "<ipython-input-3-a1>:1"), EVALUATES),
+            python("<module>", "<ipython-input-3-a1>:1"),
+        ),
+        ((TUPLE, LOADS, EVALUATES, *START), LOADS),
+        ((TUPLE, python("[function in Python]", ""), EVALUATES, HANDLE, EVALUATES), HANDLE),
+        ((frame(CODEC, "decode"), TUPLE, HANDLE, EVALUATES), frame(CODEC, "decode")),  # an extension
+    ],
+)
+def test_code_in_python_answers_for_what_the_interpreter_allocates(
+    frames: tuple[Frame, ...], expected: Frame
+) -> None:
+    assert responsible_frame((MALLOC, *frames)) == expected
+
+
+def test_callers_and_called_functions_in_python() -> None:
+    frames = (MALLOC, TUPLE, LOADS, HANDLE, EVALUATES, TUPLE, SERVE, EVALUATES, *START)
+    assert called_function(frames) == LOADS
+    assert own_callers(frames)[:1] == [SERVE]
+    assert called_function((MALLOC, TUPLE, HANDLE, EVALUATES)) is None

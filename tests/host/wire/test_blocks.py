@@ -14,17 +14,20 @@ from memleak_android.host.wire.blocks import Block, BlockParser, BrokenStream, e
 from tests.support.builders import blocks as builders
 from tests.test_wire_document import HEADER, check, drawn
 
-TEXT = "".join(HEADER.with_name(name).read_text() for name in ("wire.h", "wire_hooks.h"))
+TEXT = "".join(
+    HEADER.with_name(name).read_text()
+    for name in ("wire.h", "wire_hooks.h", "wire_python.h", "wire_recording.h")
+)
 ENUMS = {
     "ML_BLOCK_": blocks.BlockKind, "ML_ARCH_": blocks.ArchNumber, "ML_COLLECTOR_": blocks.Collector,
     "ML_FN_": blocks.Function, "ML_EVIDENCE_": blocks.EvidenceFlag, "ML_HOOKED_": blocks.HookedFlag,
     "ML_KEY_": blocks.KeyFlag, "ML_LOST_": blocks.Lost, "ML_PROCESS_": blocks.ProcessEvent,
     "ML_REASON_": blocks.Reason, "ML_SITE_": blocks.SiteFlag, "ML_STOP_": blocks.StopMoment,
-    "ML_STOPPED_": blocks.Stopped,
+    "ML_STOPPED_": blocks.Stopped, "ML_PYTHON_": blocks.PythonLines,
 }  # fmt: skip
 CONSTANTS = (
     "WIRE_VERSION BLOCK_MAGIC BLOCK_PAYLOAD_MAX FIXUPS STACK_BYTES_MAX ABOVE_BYTES_MAX ABOVE_WORDS_MAX"
-    " LOST_MAX NO_TRACE NO_MODULE"
+    " LOST_MAX NO_TRACE NO_MODULE PYTHON_FRAMES_MAX"
 )
 
 
