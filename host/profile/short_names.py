@@ -8,12 +8,15 @@ from memleak_android.host.profile.site_id import stable_function
 _STRING = re.compile(r"std::(__cxx11::|__1::|__ndk1::)?basic_string<char(, [^<>]*(<char>)? ?)*>")
 _INLINE_NAMESPACE = re.compile(r"std::(__cxx11|__1|__ndk1)::")
 _OPERATOR = re.compile(r"operator(\(\)|\[\]|[-+*/%^&|~!=<>,]+| [^(]*)")
+_OF_PYTHON = re.compile(r"<(locals|lambda|module|listcomp|dictcomp|setcomp|genexpr)>")  # PEP 3155
 _QUALIFIERS = re.compile(r"( const| volatile| &&?| noexcept)+$")
 
 
 @lru_cache(maxsize=65_536)
 def short_name(function: str) -> str:
     """`Invoice::render` of `std::string Invoice<int>::render(int) const`; nested functions keep their names."""
+    if _OF_PYTHON.search(function):
+        return function
     name = _INLINE_NAMESPACE.sub("std::", _STRING.sub("std::string", stable_function(function)))
     name = name.replace("[abi:cxx11]", "").replace("(anonymous namespace)", "{anonymous}")
     kept = _without_brackets(_QUALIFIERS.sub("", name)).strip()

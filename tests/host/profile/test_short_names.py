@@ -25,6 +25,7 @@ STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocato
         ("<alloc::vec::Vec<T> as core::clone::Clone>::clone", "<alloc::vec::Vec<T> as core::clone::Clone>::clone"),
         ("shop::run::h0123456789abcdef", "shop::run"),
         ("decode.isra.0", "decode"),
+        ("serve.<locals>.<lambda>", "serve.<locals>.<lambda>"),
         ("odd<(", "odd<("),
         ("f>x", "f>x"),
         ("", ""),
