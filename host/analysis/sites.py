@@ -16,8 +16,7 @@ from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import CallSite, Frame, ModuleSummary, ProcessShare
 from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part
-from memleak_android.host.stacks.modules import ModuleFile
-from memleak_android.host.stacks.python_code import PythonModule
+from memleak_android.host.stacks.modules import ModuleFile, ScriptModule
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame, Symbolizer
 from memleak_android.host.wire.blocks import (
@@ -79,7 +78,7 @@ class SiteNamer:
         for number in np.unique(rows["module"]).tolist():
             if number < len(self._files):
                 file, wanted = self._files[number], np.unique(vaddrs[rows["module"] == number])
-                if isinstance(file, PythonModule):
+                if isinstance(file, ScriptModule):
                     chains = file.resolve(wanted)
                 else:
                     self._used.add(number)

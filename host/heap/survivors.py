@@ -11,11 +11,12 @@ from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.key_history import KeySnapshot
 from memleak_android.host.heap.keys import find_sorted, key_identity
 from memleak_android.host.profile.profile import FpAgreement, LeakKind
-from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
+from memleak_android.host.profile.runtime_sites import JIT_FRAMES, PYTHON_FRAMES
 from memleak_android.host.stacks import fp_agreement
 from memleak_android.host.stacks.address_spaces import AddressSpaces
 from memleak_android.host.stacks.kernel_stacks import kernel_modules
 from memleak_android.host.stacks.modules import ModuleFile
+from memleak_android.host.stacks.perf_maps import jit_module, recorded_functions
 from memleak_android.host.stacks.python_code import python_module
 from memleak_android.host.stacks.stack_unwinder import EvidenceView, StackUnwinder, UnwindPlan
 from memleak_android.host.stacks.table import StackTable
@@ -140,8 +141,12 @@ def recorded_survivors(capture: Capture, open_module: Callable[[str, str], Modul
     leaks = (sites["flags"] >> np.uint32(SITE_LEAK_SHIFT)) & np.uint32(SITE_LEAK_MASK)
     leak_kinds = np.where(leaks <= len(LeakKind), leaks, 0).astype(np.int8) - np.int8(1)
     modules = {**kernel_modules(capture.kernel_symbols), PYTHON_FRAMES: python_module(capture.python)}
-    names = [(str(module.get("path", "")), str(module.get("build_id", ""))) for module in capture.modules]
-    files = [modules.get(path) or open_module(path, build_id) for path, build_id in names]
+    files = []
+    for each in capture.modules:
+        path, build_id = str(each.get("path", "")), str(each.get("build_id", ""))
+        is_jit = path == JIT_FRAMES
+        recorded = jit_module(recorded_functions(each.get("functions"))) if is_jit else modules.get(path)
+        files.append(recorded or open_module(path, build_id))
     agreement = fp_agreement.read(capture.session.findings.fp_agreement)
     known = leak_kinds if (leak_kinds >= 0).any() else None
     return Survivors(snapshot, trace, is_approximate, stacks, files, agreement, known)

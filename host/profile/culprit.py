@@ -9,9 +9,9 @@ from memleak_android.host.profile.ownership import Owner
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.runtime_sites import (
     ALLOCATOR,
-    PYTHON_FRAMES,
     PYTHON_MODULE,
     RUNTIME_MODULE,
+    SCRIPT_FRAMES,
     SHIM_MODULE,
     module_name,
 )
@@ -23,9 +23,10 @@ _LIBRARY_FILE = re.compile(
     r"/usr/(local/)?include/.*|/usr/lib/.*|/rustc/.*|.*/\.cargo/(registry|git)/.*|.*/rustlib/src/.*"
     r"|.*/include/c\+\+/.*|.*/c\+\+/v1/.*|.*/sysroot/usr/.*|.*/site-packages/.*/include/.*|/usr/local/go/src/.*"
 )
-# In Python: what comes with the interpreter or was installed for it, and what is in no file but for `-c`, notebooks and prompts.
+# Of other languages: what comes with the interpreter or was installed for it, and what is in no file but for `-c`, notebooks and
+# prompts.
 _LIBRARY_SCRIPT = re.compile(
-    r".*/lib(64)?/(python|pypy)[\d.]*/.*|.*/(site|dist)-packages/.*|<(?!(string|stdin|console)>|ipython-input).*>|"
+    r".*/lib(64)?/(python|pypy)[\d.]*/.*|.*/(site|dist)-packages/.*|node:.*|.*/node_modules/.*|<(?!(string|stdin|console)>|ipython-input).*>|"
 )
 _MADE_BY_LIBRARY = re.compile(r"(.*\.)?__\w+__")  # methods in `<string>`: dataclasses, namedtuple
 # By its names where no line is known.
@@ -88,7 +89,7 @@ def called_function(frames: Sequence[Frame]) -> Frame | None:
             return called
         is_passed_over = role in (Role.ALLOCATOR, Role.EVALUATES) or not frame.function
         called = None if is_passed_over else frame
-        if role is Role.INTERPRETER and responsible is not None and responsible.module == PYTHON_FRAMES:
+        if role is Role.INTERPRETER and responsible is not None and responsible.module in SCRIPT_FRAMES:
             called = None
     return None
 
@@ -97,7 +98,7 @@ def own_callers(frames: Sequence[Frame]) -> list[Frame]:
     """The frames further out than the responsible one that are no library's, the innermost first, up to interpreted code whose
     frames are not known."""
     responsible = responsible_frame(frames)
-    is_known = any(frame.module == PYTHON_FRAMES for frame in frames)
+    is_known = _has_scripts(frames)
     shown = {Role.NAMED_OWN, Role.OWN} | (set() if is_known else {Role.INTERPRETER})
     found, is_further = list[Frame](), False
     for frame, role in roles(frames):
@@ -109,18 +110,22 @@ def own_callers(frames: Sequence[Frame]) -> list[Frame]:
     return found
 
 
+def _has_scripts(frames: Sequence[Frame]) -> bool:
+    """Some interpreted or generated code has names."""
+    return any(frame.module in SCRIPT_FRAMES for frame in frames)
+
+
 def _innermost(frames: Sequence[Frame]) -> list[tuple[Frame, "Role"]]:
     """Up to interpreted code; where its frames are known and none so far is the program's own, up to the code that called it …"""
     found = list[tuple[Frame, Role]]()
-    is_known = has_own = False
+    has_own = False
     for frame in frames:
         if not (frame.module or frame.address):
             continue
         role = _role_of(frame)
         found.append((frame, role))
-        is_known |= frame.module == PYTHON_FRAMES
         has_own |= role is Role.OWN
-        if role is Role.NAMED_OWN or (role is Role.EVALUATES and (has_own or not is_known)):
+        if role is Role.NAMED_OWN or (role is Role.EVALUATES and (has_own or not _has_scripts(frames))):
             return found
     return _as_program(found)
 
@@ -166,7 +171,7 @@ def _role(module: str, function: str, file: str, owner: Owner | None) -> Role:
         return Role.ALLOCATOR
     if owner is not None:
         return Role.NAMED_OWN if owner is Owner.MINE else Role.LIBRARY
-    if module == PYTHON_FRAMES:
+    if module in SCRIPT_FRAMES:
         is_made = file == "<string>" and _MADE_BY_LIBRARY.fullmatch(function)
         return Role.SCRIPT if is_made or _LIBRARY_SCRIPT.fullmatch(file) else Role.OWN
     is_python = PYTHON_MODULE.fullmatch(module)

@@ -12,6 +12,7 @@ from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.keys import key_identity
 from memleak_android.host.heap.survivors import Survivors
+from memleak_android.host.stacks.perf_maps import JitModule
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import (
     NO_TRACE,
@@ -59,7 +60,11 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
     for code in capture.python.recorded():
         yield Block(BlockKind.PYTHON_CODE, encode_code(code))
     yield from raw
-    modules = [{"path": file.path, "build_id": file.build_id} for file in survivors.files]
+    modules = [
+        {"path": file.path, "build_id": file.build_id}
+        | ({"functions": file.functions} if isinstance(file, JitModule) else {})
+        for file in survivors.files
+    ]
     yield payloads.encode_text(BlockKind.MODULES, json.dumps(modules))
     yield from (payloads.encode_traces(chunk) for chunk in survivors.stacks.chunks())
     if survivors.snapshot.is_whole:

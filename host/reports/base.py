@@ -10,7 +10,7 @@ from rich.style import Style
 from memleak_android.host.console import printable
 from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.profile import CallSite, Frame, LeakKind, LeakSum, Profile
-from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES, module_name
+from memleak_android.host.profile.runtime_sites import SCRIPT_FRAMES, module_name
 from memleak_android.host.profile.sort_orders import Sort
 
 ROOT = "ROOT"  # the TraceEnd of a complete stack
@@ -57,7 +57,7 @@ def relative_source(file: str, root: str) -> str:
 
 def frame_name(frame: Frame, most: int = NAME_MAX) -> str:
     """`function+0xoff` or `function (inlined)`; of nameless code `module+0xvaddr`, `[JIT]`, `[generated code]` or the address."""
-    if frame.function and frame.module == PYTHON_FRAMES:
+    if frame.function and frame.module in SCRIPT_FRAMES:
         return bounded(frame.function, most)
     if frame.function and frame.inlined:
         return f"{bounded(frame.function, most)} (inlined)"
@@ -77,7 +77,7 @@ def frame_text(frame: Frame) -> str:
     parts = [frame_name(frame)]
     if frame.file:
         parts.append(source_line(frame))
-    if frame.module == PYTHON_FRAMES:
+    if frame.module in SCRIPT_FRAMES:
         return "  ".join(parts)
     module = bounded(module_name(frame.module)) if frame.module else "no mapping"
     return "  ".join(parts) + f" [{module}]"

@@ -46,6 +46,7 @@ from memleak_android.host.session.smaps import LOCAL_MEMORY, ReadMemory, SmapsRe
 from memleak_android.host.session.spool import open_spool
 from memleak_android.host.session.unmeasured_children import UnmeasuredChildren
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
+from memleak_android.host.stacks.perf_maps import PerfMaps
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
@@ -223,7 +224,7 @@ def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadMemory,
     if target.is_local:
         if app is not None:
             raise UsageError(f"{app.package} is not an app of this machine", "name the device by --serial")
-        with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables)) as files:
+        with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables, PerfMaps())) as files:
             yield files, start_tracer, LOCAL_MEMORY, scan_local_memory
         return
     with (

@@ -45,8 +45,10 @@ def _locate(space: ProcessSpace, address: int, is_return: int, files: ModuleFile
     if mapping is None:
         return NO_MODULE, address
     number = files.number(space.pid, mapping)
-    if number is None:
-        number = files.generated(mapping)
+    if number is None and (number := files.generated(mapping)) is not None:
+        named = files.named(space.pid, address - is_return)
+        if named is not None:
+            return named[0], named[1] + is_return
     if number is None:
         return NO_MODULE, address
     return number, files.files[number].vaddr_of(mapping, address)

@@ -10,10 +10,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from memleak_android.host.console import one_line
 from memleak_android.host.elf.zip_directory import StoredFile
 from memleak_android.host.profile.generated_code import ANONYMOUS, is_generated
 from memleak_android.host.stacks.file_identities import FileIdentity
+from memleak_android.host.symbols.symbolizer import ResolvedFrame
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.errors import UnwindError
@@ -49,6 +53,15 @@ class ModuleFile:
         return self.module.vaddr_of(mapping, address) & (2**64 - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptModule(ModuleFile):
+    """Of frames whose vaddrs stand for functions that no file names."""
+
+    def resolve(self, vaddrs: NDArray[np.uint64]) -> list[tuple[ResolvedFrame, ...]]:
+        """For each vaddr its function."""
+        raise NotImplementedError
+
+
 class FileFinder(Protocol):
     """Finds the file of a process's mapping; only a regular file that is the mapped one.
 
@@ -67,6 +80,15 @@ class FileFinder(Protocol):
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
         """The file inside an archive (an APK) that is mapped; None where a whole file is mapped."""
+
+
+class GeneratedNames(Protocol):
+    """Names that compilers give the code that they generate. module: of its frames."""
+
+    @property
+    def module(self) -> ScriptModule: ...
+
+    def vaddr(self, pid: int, address: int) -> int | None: ...
 
 
 class LocalFiles:
@@ -143,13 +165,16 @@ _Key = tuple[str, str, int, int]
 class ModuleFiles:
     """The modules of a session by number. Each file is opened once.
 
-    tables: the disk cache of decoded unwind rules; None = no cache.
+    tables: the disk cache of decoded unwind rules; None = no cache. jit: names of generated code.
     """
 
-    def __init__(self, finder: FileFinder, tables: TableCache | None = None) -> None:
+    def __init__(
+        self, finder: FileFinder, tables: TableCache | None = None, jit: GeneratedNames | None = None
+    ) -> None:
         self.files: list[ModuleFile] = []
         self._tables = tables
         self._finder = finder
+        self._jit = jit
         self._numbers: dict[_Key, int] = {}
         self._descriptors: dict[_Key, int] = {}
 
@@ -195,6 +220,15 @@ class ModuleFiles:
             if key in self._numbers
             else self.put(ModuleFile(path, "", memoryview(b""), None))
         )
+
+    def named(self, pid: int, address: int) -> tuple[int, int] | None:
+        """The index in `files`, and the vaddr, of generated code whose compiler has named it."""
+        vaddr = self._jit.vaddr(pid, address) if self._jit else None
+        if self._jit is None or vaddr is None:
+            return None
+        module = self._jit.module
+        number = self._numbers.get((module.path, "", 0, 0))
+        return self.put(module) if number is None else number, vaddr
 
     def put(self, file: ModuleFile) -> int:
         """Adds a file without a mapping, replacing one with the same path; returns its index in `files`."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
-from memleak_android.host.stacks.modules import ModuleFile
+from memleak_android.host.stacks.modules import ScriptModule
 from memleak_android.host.symbols.symbolizer import ResolvedFrame
 from memleak_android.host.wire.blocks import PythonLines
 from memleak_android.host.wire.python_frames import PythonCode
@@ -57,7 +57,7 @@ class PythonFunctions:
 
 
 @dataclass(frozen=True, slots=True)
-class PythonModule(ModuleFile):
+class PythonModule(ScriptModule):
     """The module of frames in Python, whose vaddrs are of PythonFunctions.vaddrs()."""
 
     functions: PythonFunctions = field(default_factory=PythonFunctions)

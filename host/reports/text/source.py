@@ -4,7 +4,7 @@ import os
 import stat
 from functools import lru_cache
 
-from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
+from memleak_android.host.profile.runtime_sites import SCRIPT_FRAMES
 from memleak_android.unwind.file_reading import file_status, open_regular
 
 BYTES_MAX = 1 << 22  # of a source file
@@ -14,12 +14,12 @@ BYTES_MAX = 1 << 22  # of a source file
 def source_line_text(file: str, line: int, module: str, begun_s: float) -> str:
     """The line, without its indentation; "" where there is none, or where the file is newer than the module.
 
-    begun_s: of the measurement. Code in Python is made from its file while the program runs.
+    begun_s: of the measurement. Code of an interpreter is made from its file while the program runs.
 
     The measured program names the file: only one that everybody may read is shown.
     """
     try:
-        built_ns = begun_s * 1e9 if module == PYTHON_FRAMES else file_status(module).st_mtime_ns
+        built_ns = begun_s * 1e9 if module in SCRIPT_FRAMES else file_status(module).st_mtime_ns
         descriptor = open_regular(file)
     except (OSError, ValueError):
         return ""

@@ -1,11 +1,11 @@
-"""A stack's lines: the innermost frames and the program's own ones in Python, without an interpreter's between them."""
+"""A stack's lines: the innermost frames and the program's own scripts, without an interpreter's frames between them."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from memleak_android.host.profile.culprit import Role, responsible_frame, roles
 from memleak_android.host.profile.profile import Frame
-from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
+from memleak_android.host.profile.runtime_sites import SCRIPT_FRAMES
 from memleak_android.host.reports.base import ReportOptions, frame_text
 
 INNERMOST = 12
@@ -27,17 +27,17 @@ def stack_lines(frames: Sequence[Frame], options: ReportOptions) -> Iterator[str
 
 
 def _left_out(frames: Sequence[Frame]) -> list[str]:
-    """Why each frame is not shown, "" where it is. No frame of the interpreter is before the innermost one in Python."""
-    found, shown, is_in_python = list[str](), 0, False
+    """Why each frame is not shown, "" where it is. No frame of the interpreter is before the innermost script."""
+    found, shown, is_in_script = list[str](), 0, False
     role_of = {id(frame): role for frame, role in roles(frames)}
     responsible = responsible_frame(frames)
     for frame in frames:
-        is_python = frame.module == PYTHON_FRAMES
-        is_in_python |= is_python
+        is_script = frame.module in SCRIPT_FRAMES
+        is_in_script |= is_script
         role = role_of.get(id(frame))
-        is_own = frame is responsible or (is_python and role in (Role.OWN, Role.NAMED_OWN))
-        is_of_import = is_python and (frame.file or "").startswith(_IMPORT_SYSTEM)
-        is_of_interpreter = not is_python and is_in_python and role in (Role.INTERPRETER, Role.EVALUATES)
+        is_own = frame is responsible or (is_script and role in (Role.OWN, Role.NAMED_OWN))
+        is_of_import = is_script and (frame.file or "").startswith(_IMPORT_SYSTEM)
+        is_of_interpreter = not is_script and is_in_script and role in (Role.INTERPRETER, Role.EVALUATES)
         if shown < INNERMOST and (is_of_import or is_of_interpreter) and not is_own:
             found.append(_OF_INTERPRETER)
         elif shown < INNERMOST or (is_own and shown < SHOWN_MAX):
