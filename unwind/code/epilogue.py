@@ -32,7 +32,7 @@ class Dead(Enum):
     """How a walk can end without rules."""
 
     NO_RETURN = "no return found"
-    USES_FRAME_POINTER = "no return found, but memory is addressed by the frame pointer"
+    USES_FRAME_POINTER = "no return found, but memory is addressed, or the frame left, by the frame pointer"
     STOPS = "nothing but hlt, ud2 or another stack lies ahead: this never returns"
     EXITS = "goes straight to a call of exit or pthread_exit: this frame is the thread's start"
 
@@ -77,8 +77,8 @@ def walk_to_return(
                 is_joined = len(seen) < _INSTRUCTIONS_MAX
                 break
             seen.add(instruction.address)
-            uses_frame_pointer |= _is_intact(state, "rbp") and any(
-                m.base == "rbp" for m in instruction.memory
+            uses_frame_pointer |= _is_intact(state, "rbp") and (
+                instruction.mnemonic == "leave" or any(m.base == "rbp" for m in instruction.memory)
             )
             if flow is Flow.CALL and instruction.target is not None and is_exit(instruction.target):
                 if is_straight:

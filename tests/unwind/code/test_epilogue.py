@@ -61,6 +61,8 @@ def test_rules_read_off_code(code: str, cfa: tuple[int, int], slots: dict[int, i
         ("4889dc 4885ff 7408" + call(8, 0x100) + "4889c7" + call(16) + "f4", Dead.EXITS),
         ("f4", Dead.STOPS),  # hlt: _start after its call
         ("4c89ec 41ffe4", Dead.STOPS),  # mov rsp,r13; jmp r12: the dynamic linker's start
+        # V8's CEntry: je +8; leave; pop rcx; lea rsp,[r15+8]; push rcx; ret; jmp self
+        ("7408 c9 59 498d6708 51 c3 ebfe", Dead.USES_FRAME_POINTER),
         ("", Dead.NO_RETURN),
         ("ffe0", Dead.NO_RETURN),  # jmp rax: a switch or a tail call
     ],
