@@ -34,9 +34,14 @@ OTHERS = {
     "__libc_realloc",
     "__libc_single_threaded",
     # of CPython
+    "PyCode_Type",
+    "PyGILState_GetThisThreadState",
     "PyMem_Calloc",
     "PyMem_GetAllocator",
     "PyMem_SetAllocator",
+    "PyType_Type",
+    "PyUnicode_Type",
+    "Py_GetVersion",
     "_Py_MergeZeroLocalRefcount",
 }
 

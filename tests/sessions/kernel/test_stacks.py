@@ -79,7 +79,7 @@ def test_the_users_frames_follow_where_there_are_any() -> None:
     )
     chains = _Chains([1, 2], [BASE + 0x110, BASE + 0x120, BASE + 0x190])
     files = ModuleFiles(LocalFiles(is_running=False))
-    samples = Samples(np.arange(2), rows, None, chains)  # type: ignore[arg-type]
+    samples = Samples(np.arange(2), rows, None, chains, None)  # type: ignore[arg-type]
     joined, frames = KernelStacks([TEXT], files).join(samples, traces, user)
     assert joined.offsets.tolist() == [0, 3, 5]
     assert frames["address"].tolist() == [BASE + 0x110, 0x1000, 0x2000, BASE + 0x120, BASE + 0x190]
