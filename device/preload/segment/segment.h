@@ -17,6 +17,7 @@
 #include "preload/segment/handshake.h"
 #include "preload/segment/pair_table.h"
 #include "preload/segment/peak_state.h"
+#include "preload/segment/unseen_loads.h"
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/sandbox.h"
 
@@ -312,6 +313,7 @@ struct ml_segment {
 	ml_u32 n_hooked_lost; /* rows without room */
 	ml_u64 forbidden_calls; /* bits of enum ml_own_call, by the process's sandbox */
 	ml_u64 python_objects; /* enum ml_python_objects */
+	struct ml_unseen_loads loads;
 	struct ml_peak_state peak;
 };
 
