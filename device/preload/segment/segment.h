@@ -13,6 +13,7 @@
 
 #include "frame_rule.h"
 #include "wire.h"
+#include "preload/segment/children.h"
 #include "preload/segment/code_pages.h"
 #include "preload/segment/handshake.h"
 #include "preload/segment/pair_table.h"
@@ -280,11 +281,6 @@ static inline ml_u64 ml_ticks(ml_u64 start_ns, ml_u64 timestamp_ns)
 #define ML_HOOKED_MAX 4096u /* rows of struct ml_hooked, which are never removed */
 
 /* ---- the head ---------------------------------------------------------------------------------------- */
-
-/* The last part, which the forked children of a process keep: nothing in the process relies on it. */
-struct ml_children {
-	ml_u64 n; /* forked children that called the allocator and are not followed */
-};
 
 struct ml_segment {
 	ml_u64 magic;
