@@ -61,7 +61,7 @@ int ml_ptrace_write_set(pid_t tid, int note, const void *from, size_t bytes);
 /* Reads the general registers of a stopped thread of any architecture, one per word; none if they are unreadable. */
 struct ml_exit_stop ml_stopped_thread_read(pid_t pid, pid_t tid);
 
-/* Whether an unblocked signal is pending for the thread or its process. */
+/* Whether a signal is pending for the thread or its process that is neither blocked nor ignored. */
 bool ml_ptrace_has_pending_signal(pid_t tid);
 
 /* ---- of the architecture ---- */

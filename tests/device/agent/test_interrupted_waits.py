@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import platform
+import signal
+import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +25,34 @@ REPEATED = ["epoll", "semop", "accept", "recv"]
 def test_it_is_not_interrupted(wait: str) -> None:
     with started(built(PROGRAMS / "interrupted_waits"), wait) as process:
         assert not attach(process.pid).error
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+@contextmanager
+def ignored_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Without a tracer the kernel drops them."""
+    is_over = threading.Event()
+
+    def send() -> None:
+        while not is_over.wait(0.0002):
+            process.send_signal(signal.SIGWINCH)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        sender.join()
+
+
+@pytest.mark.parametrize("wait", ["epoll", "semop", "recv"])
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="such waits stay ended elsewhere")
+def test_signals_that_are_ignored_do_not_interrupt_it(wait: str) -> None:
+    with started(built(PROGRAMS / "interrupted_waits"), wait) as process:
+        with ignored_signals(process):
+            assert not attach(process.pid).error
         process.terminate()
         assert process.wait(60) == 0
 
