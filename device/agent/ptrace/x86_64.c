@@ -195,7 +195,8 @@ bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
 	static const unsigned long waits[] = { SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_rt_sigtimedwait,
 					       SYS_semop,      SYS_semtimedop,  SYS_io_getevents, SYS_accept,
 					       SYS_accept4,    SYS_recvfrom,    SYS_recvmsg,      SYS_sendto,
-					       SYS_sendmsg };
+					       SYS_sendmsg,    SYS_recvmmsg,    SYS_sendmmsg,     SYS_read,
+					       SYS_readv,      SYS_write,       SYS_writev };
 
 	if (registers->rax != (unsigned long)-EINTR)
 		return false;

@@ -18,7 +18,7 @@ from tests.support.workloads import PROGRAMS, built
 
 RESTARTED = ["nanosleep", "clock_nanosleep", "poll", "select", "futex"]
 # The kernel ends these with EINTR at every stop of a debugger (signal(7)); on arm64 it has lost their first argument by then.
-REPEATED = ["epoll", "semop", "accept", "recv"]
+REPEATED = ["epoll", "semop", "accept", "recv", "read"]
 
 
 @pytest.mark.parametrize("wait", RESTARTED + REPEATED if platform.machine() == "x86_64" else RESTARTED)

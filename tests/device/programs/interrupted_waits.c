@@ -87,6 +87,13 @@ static long wait_by_recv(void)
 	return recv(datagrams, &byte, 1, 0);
 }
 
+static long wait_by_read(void)
+{
+	char byte;
+
+	return read(datagrams, &byte, 1);
+}
+
 static double now_ms(void)
 {
 	struct timespec time;
@@ -103,7 +110,7 @@ static const struct {
 	{ "poll", wait_by_poll },	    { "select", wait_by_select },
 	{ "futex", wait_by_futex },	    { "epoll", wait_by_epoll },
 	{ "semop", wait_by_semop },	    { "accept", wait_by_accept },
-	{ "recv", wait_by_recv },
+	{ "recv", wait_by_recv },	    { "read", wait_by_read },
 };
 
 static int with_time_limit(int type)
