@@ -19,7 +19,7 @@ from tests.support.preload_session import (
     run_preloaded,
     started_outside,
 )
-from tests.support.workloads import PROGRAMS, built, plugin, without_calls
+from tests.support.workloads import PROGRAMS, build, built, plugin, without_calls
 
 MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, MEMALIGN, ALIGNED_ALLOC, VALLOC, PVALLOC = range(1, 10)
 ANY = set(range(1, 10))
@@ -149,6 +149,14 @@ def test_libraries_whose_calls_pass_the_shim_by(tmp_path: Path, way: str, said: 
     assert session.gaps == [text.format(library) for text in said]
     assert exit_code(session) == 0
     assert session.sizes()[1013] == (not said)
+
+
+def test_a_library_is_found_by_the_runpath_of_the_program(tmp_path: Path) -> None:
+    """dlopen() of a bare name goes by the RUNPATH of who calls: the program's, not the shim's."""
+    library = plugin(tmp_path, "past", 1013)
+    program = build(PROGRAMS / "preload_workload", tmp_path, "-fno-builtin", f"-Wl,-rpath,{tmp_path}")
+    session = run_preloaded([program, "loads", "plain", library.name])
+    assert (exit_code(session), session.sizes()[1013]) == (0, 1)
 
 
 @pytest.mark.parametrize("preloads", [False, True])
