@@ -8,6 +8,7 @@
 #include "preload/recorder/recorder_session.h"
 
 #define DEEPBIND 8 /* RTLD_DEEPBIND of glibc; others have no such flag */
+#define NOLOAD 4   /* RTLD_NOLOAD there */
 
 struct ml_loader_originals ml_loader_original;
 void (*ml_hook_before_loader)(void);
@@ -104,7 +105,8 @@ void *ml_hook_dlopen(const char *path, int flags)
 	ml_u64 since_ns;
 	void *handle;
 
-	if (path && flags & DEEPBIND && !ml_hook_knows_allocator) /* else the slots of its calls are patched */
+	if (path && (flags & (DEEPBIND | NOLOAD)) == DEEPBIND &&
+	    !ml_hook_knows_allocator) /* else the slots of its calls are patched */
 		note_unseen(ML_LOADED_DEEP, path);
 	if (is_by_name(&ml_loader_original.dlopen, "dlopen")) {
 		if (!ml_loader_original.dlopen)
