@@ -42,6 +42,8 @@ DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = (
     _TAGS[f"DT_{name}"] for name in ("PLTRELSZ", "RELA", "RELASZ", "JMPREL")
 )
 DT_SONAME, DT_DEBUG = _TAGS["DT_SONAME"], _TAGS["DT_DEBUG"]
+DT_SYMBOLIC, DT_FLAGS = _TAGS["DT_SYMBOLIC"], _TAGS["DT_FLAGS"]
+DF_SYMBOLIC = 2
 DT_GNU_HASH, DT_VERSYM, DT_VERDEF = _TAGS["DT_GNU_HASH"], _TAGS["DT_VERSYM"], _TAGS["DT_VERDEF"]
 
 # System V gABI, chapter 5.
@@ -172,6 +174,12 @@ class ElfFile(ElfSections):
     @cached_property
     def soname(self) -> str:
         return self._dynamic_string(self.dynamic[DT_SONAME][0]) if DT_SONAME in self.dynamic else ""
+
+    @cached_property
+    def is_symbolic(self) -> bool:
+        """Whether its references are bound to its own definitions first (ld -Bsymbolic)."""
+        flags = self.dynamic.get(DT_FLAGS, [0])[0]
+        return DT_SYMBOLIC in self.dynamic or bool(flags & DF_SYMBOLIC)
 
     def dynamic_symbols(self) -> tuple[NDArray[np.void], bytes] | None:
         """The symbols and their string table."""

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from memleak_android.host.errors import MemleakError
@@ -14,7 +14,7 @@ from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_
 from memleak_android.host.stacks.address_spaces import recorded_mapping
 from memleak_android.host.stacks.modules import LocalFiles
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.probes.allocator import exports
+from memleak_android.host.tracers.probes.allocator import binds_its_own, exports
 from memleak_android.unwind.maps import Mapping
 
 # The C library's malloc is behind another allocator's in search order; a linker's own serves until it has loaded libc.
@@ -22,13 +22,18 @@ _NEVER_MEANT = re.compile(
     r"(lib[cm]|ld|ld-linux.*|ld-musl.*|linker(64)?|libdl)([-.].*)?\.so(\..*)?|linker(64)?"
 )
 _IGNORING = re.compile(r"-[A-Za-z]*[EI][A-Za-z]*")  # python -E and -I: the environment
+_BY_BINDING = ("preload", "plt")  # by the functions to which the dynamic linker binds calls
 _LOOKED_AT_MAX = 4096
 
 
 def other_allocators(capture: Capture) -> list[Reason]:
     """For a session on this machine. Unknown, because a library may define malloc and never be bound to."""
-    allocator = capture.session.tracing.allocator
-    if not isinstance(allocator, str) or not allocator:
+    allocator, tracer = capture.session.tracing.allocator, capture.session.tracing.tracer
+    if isinstance(allocator, str) and allocator:
+        ask, way_out = exports, "-O"
+    elif tracer in _BY_BINDING:
+        ask, way_out = binds_its_own, "--tracer bpf -O"
+    else:
         return []
     found: dict[str, None] = {}
     looked_at = {allocator}
@@ -37,13 +42,13 @@ def other_allocators(capture: Capture) -> list[Reason]:
         if mapping.path in looked_at or len(looked_at) > _LOOKED_AT_MAX:
             continue
         looked_at.add(mapping.path)
-        if name != SHIM and not _NEVER_MEANT.fullmatch(name) and _exports(pid, mapping, "malloc"):
+        if name != SHIM and not _NEVER_MEANT.fullmatch(name) and _ask(ask, pid, mapping, "malloc"):
             found[name] = None
     return [
         Reason(
             Condition.PROGRAMS,
             Answer.UNKNOWN,
-            f"{name} brings a malloc of its own, which was not traced (-O {name} traces it)",
+            f"{name} brings a malloc of its own, which was not traced ({way_out} {name} traces it)",
         )
         for name in found
     ]
@@ -67,7 +72,7 @@ def python_objects(capture: Capture, options: SessionOptions) -> list[Reason]:
             continue
         looked_at.add(mapping.path)
         # One that cannot be read is taken for an interpreter: nothing is called complete because it could not be looked at.
-        if _exports(pid, mapping, PYTHON_INTERFACE) is not False:
+        if _ask(exports, pid, mapping, PYTHON_INTERFACE) is not False:
             return [Reason(Condition.PROGRAMS, Answer.TOLERATED, text)]
     return []
 
@@ -80,14 +85,14 @@ def _code_mappings(capture: Capture) -> Iterator[tuple[int, Mapping]]:
             yield int(row["pid"]), recorded_mapping(row, path)
 
 
-def _exports(pid: int, mapping: Mapping, function: str) -> bool | None:
+def _ask(question: Callable[[str, str], bool], pid: int, mapping: Mapping, function: str) -> bool | None:
     """None = the file cannot be read."""
     descriptor = LocalFiles(is_running=False).open(pid, mapping)
     if descriptor is None:
         return None
     try:
         with suppress(MemleakError):  # not an ELF file
-            return exports(f"/proc/self/fd/{descriptor}", function)
+            return question(f"/proc/self/fd/{descriptor}", function)
         return None
     finally:
         os.close(descriptor)

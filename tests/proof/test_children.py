@@ -35,6 +35,12 @@ def test_children_that_run_another_program_are_mentioned(tracer: str, tmp_path: 
 
 
 @both_tracers
+def test_a_child_that_allocates_before_it_runs_another_program_is_one(tracer: str, tmp_path: Path) -> None:
+    result = run(tracer, tmp_path, "--", "/bin/bash", "-c", "/bin/true; /bin/true; :")
+    assert "2 child processes were not measured; use --follow" in result.report["notes"]
+
+
+@both_tracers
 def test_siblings_that_allocate_by_the_same_stack(tracer: str, tmp_path: Path) -> None:
     """They have their addresses, and so their stack keys, in common."""
     result = run(tracer, tmp_path, "--", built("forks"), "5", options=["--follow"])
@@ -50,15 +56,14 @@ BORROWER = "borrower"
 @pytest.mark.parametrize("tracer", ["preload", "bpf", "bpf --follow"])
 @pytest.mark.parametrize("child", ["-DCLONE", "-DVFORK"])
 def test_a_child_in_the_memory_of_its_parent(tracer: str, child: str, tmp_path: Path) -> None:
-    """Blocks that it frees are gone, and those it leaves are its parent's. BPF can tell that it was measured."""
+    """Blocks that it frees are gone, and those it leaves are its parent's: it was measured."""
     name, *options = tracer.split()
     result = run(name, tmp_path, "--", built(BORROWER, child), options=options)
     assert result.amounts() == (2003, 1)
     assert result.totals["untracked_frees"] == 0
     (site,) = result.sites()
     assert "leak_in_child" in functions(site)
-    if name == "bpf":
-        assert not [note for note in result.report["notes"] if "child" in note]
+    assert not [note for note in result.report["notes"] if "child" in note]
 
 
 @pytest.mark.parametrize(("children", "unmeasured"), [("vvvfff", 3), ("v", 0), ("vFx", 2)])

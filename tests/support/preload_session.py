@@ -27,6 +27,7 @@ from memleak_android.host.wire.payloads import (
     decode_chunk,
     decode_end,
     decode_evidence,
+    decode_gap,
     decode_hooked,
     decode_maps,
     decode_processes,
@@ -48,6 +49,7 @@ class PreloadSession:
     processes: list[tuple[int, int]] = field(default_factory=list)  # pid, event
     process_times_ns: list[int] = field(default_factory=list)  # of `processes`
     remarks: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
     hooked: list[Rows] = field(default_factory=list)
 
     def sizes(self) -> Counter[int]:
@@ -139,6 +141,8 @@ def _collect(session: AgentSession, at_first_status: Callable[[], object] = lamb
             rest.hooked.append(decode_hooked(block.payload))
         elif block.kind == BlockKind.LOG:
             rest.remarks.append(decode_text(block.payload))
+        elif block.kind == BlockKind.GAP:
+            rest.gaps.append(decode_gap(block.payload).text)
         assert block.kind != BlockKind.ERROR, block.payload
     rest.live, rest.keys = np.concatenate(live), np.concatenate(keys)
     rest.status = decode_status(last[BlockKind.STATUS].payload)

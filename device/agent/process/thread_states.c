@@ -17,18 +17,19 @@
 #define PF_SIGNALED 0x400u
 #define SIGKILL_IS_PENDING (1ul << 8)
 
-struct thread_state { /* proc_pid_stat(5), fields 3, 9, 20 and 31 */
+struct thread_state { /* proc_pid_stat(5), fields 3, 9, 20, 31 and 39 */
 	char letter;
 	unsigned flags;
 	int n_threads;
 	unsigned long pending_signals;
+	ml_u32 processor;
 };
 
 /* name: "stat", or "task/7/stat". 0, or -1 with errno: ENOENT or ESRCH for an unknown thread. */
 static int read_state(ml_u32 pid, const char *name, struct thread_state *ret)
 {
 	const char *format = ") %c %*s %*s %*s %*s %*s %u %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %*s %*s %*s "
-			     "%*s %*s %*s %*s %*s %*s %lu";
+			     "%*s %*s %*s %*s %*s %*s %lu %*s %*s %*s %*s %*s %*s %*s %u";
 	char text[1024];
 	const char *behind;
 
@@ -36,8 +37,10 @@ static int read_state(ml_u32 pid, const char *name, struct thread_state *ret)
 		return -1;
 	behind = strrchr(text, ')'); /* the name may hold anything */
 	errno = EPROTO;
-	return behind && sscanf(behind, format, &ret->letter, &ret->flags, &ret->n_threads, &ret->pending_signals) == 4 ? 0 :
-															  -1;
+	return behind && sscanf(behind, format, &ret->letter, &ret->flags, &ret->n_threads, &ret->pending_signals,
+				&ret->processor) == 5 ?
+		       0 :
+		       -1;
 }
 
 static int read_thread(ml_u32 pid, ml_u32 tid, struct thread_state *ret)
@@ -127,6 +130,13 @@ char ml_thread_letter(ml_u32 pid, ml_u32 tid)
 	struct thread_state state;
 
 	return read_thread(pid, tid, &state) ? 'X' : state.letter;
+}
+
+ml_u32 ml_thread_processor(ml_u32 pid, ml_u32 tid)
+{
+	struct thread_state state;
+
+	return read_thread(pid, tid, &state) ? ~0u : state.processor;
 }
 
 bool ml_thread_has_ended(ml_u32 pid, ml_u32 tid)

@@ -18,5 +18,8 @@ bool ml_process_has_other_threads(ml_u32 pid);
 /* The letter of the state as in /proc (R, S, D, Z …); X if the thread is gone. */
 char ml_thread_letter(ml_u32 pid, ml_u32 tid);
 
+/* The processor on which the thread has run last; ~0: unknown. */
+ml_u32 ml_thread_processor(ml_u32 pid, ml_u32 tid);
+
 /* Whether the thread is gone, or a zombie. */
 bool ml_thread_has_ended(ml_u32 pid, ml_u32 tid);

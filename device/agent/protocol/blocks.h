@@ -25,6 +25,7 @@ int ml_blocks_log(const char *format, ...) __attribute__((format(printf, 1, 2)))
  */
 #define ML_GAP_FUNCTIONS "functions no"
 #define ML_GAP_RECORD "record no"
+#define ML_GAP_CALLS "calls no"
 #define ML_GAP_PROGRAMS_LEFT_OUT "programs tolerated"
 #define ML_GAP_PROGRAMS_UNKNOWN "programs unknown"
 int ml_blocks_gap(const char *condition_and_answer, const char *format, ...) __attribute__((format(printf, 2, 3)));

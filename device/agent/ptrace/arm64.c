@@ -128,10 +128,18 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 }
 
 /* The kernel has written the result over the first argument, so the call cannot be repeated. */
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers)
+bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
 {
 	(void)registers;
+	(void)limit_ms;
 	return false;
+}
+
+ml_u64 ml_ptrace_limit_ms(ml_u64 number, const ml_u64 *arguments)
+{
+	(void)number;
+	(void)arguments;
+	return 0;
 }
 
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers)

@@ -9,9 +9,11 @@
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
+#include "agent/process/proc_file.h"
 #include "agent/protocol/blocks.h"
 
-#define PENDING_MAX 256u /* read at most: standard signals are pending once each, real-time ones as often as they were sent */
+#define BIT(signal) (1ull << ((signal) - 1))
+#define IGNORED_BY_DEFAULT (BIT(SIGCHLD) | BIT(SIGCONT) | BIT(SIGURG) | BIT(SIGWINCH)) /* signal(7) */
 
 ssize_t ml_ptrace_read_set(pid_t tid, int note, void *into, size_t bytes)
 {
@@ -61,24 +63,21 @@ int ml_ptrace_state_write(pid_t tid, const struct ml_ptrace_state *state)
 	return failed;
 }
 
+/* A traced process keeps them pending, where the kernel would have dropped them. */
+static ml_u64 ignored_signals(const char *status)
+{
+	return ml_proc_field(status, "SigIgn:\t", 16) | (IGNORED_BY_DEFAULT & ~ml_proc_field(status, "SigCgt:\t", 16));
+}
+
 bool ml_ptrace_has_pending_signal(pid_t tid)
 {
-	siginfo_t information;
-	ml_u64 blocked = 0;
+	char status[4096];
+	ml_u64 pending;
 
-	if (ptrace(PTRACE_GETSIGMASK, tid, sizeof(blocked), &blocked))
+	if (ml_proc_read(tid, "status", status, sizeof(status)) < 0 || !strstr(status, "\nSigCgt:"))
 		return true; /* unknown */
-	for (ml_u32 shared = 0; shared < 2; shared++)
-		for (ml_u64 n = 0; n < PENDING_MAX; n++) {
-			struct __ptrace_peeksiginfo_args next = { .off = n, .flags = shared, .nr = 1 };
-			long found = ptrace(PTRACE_PEEKSIGINFO, tid, &next, &information);
-
-			if (!found)
-				break;
-			if (found < 0 || n + 1 == PENDING_MAX || !(blocked >> (information.si_signo - 1) & 1))
-				return true;
-		}
-	return false;
+	pending = ml_proc_field(status, "SigPnd:\t", 16) | ml_proc_field(status, "ShdPnd:\t", 16);
+	return pending & ~ml_proc_field(status, "SigBlk:\t", 16) & ~ignored_signals(status);
 }
 
 /* NT_PRSTATUS by architecture, also of a 32-bit process under a 64-bit kernel (<asm/ptrace.h>). */

@@ -61,7 +61,7 @@ int ml_ptrace_write_set(pid_t tid, int note, const void *from, size_t bytes);
 /* Reads the general registers of a stopped thread of any architecture, one per word; none if they are unreadable. */
 struct ml_exit_stop ml_stopped_thread_read(pid_t pid, pid_t tid);
 
-/* Whether an unblocked signal is pending for the thread or its process. */
+/* Whether a signal is pending for the thread or its process that is neither blocked nor ignored. */
 bool ml_ptrace_has_pending_signal(pid_t tid);
 
 /* ---- of the architecture ---- */
@@ -94,9 +94,13 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 
 /*
  * Restarts a wait that the stop has ended with EINTR without a signal (signal(7), "Interruption of system calls … by stop
- * signals"). False if there is none or it cannot be restarted. Call only if no signal is pending.
+ * signals"). False if there is none or it cannot be restarted. Call only if no signal is pending. limit_ms: what is left of its time
+ * limit, where that is known and in a register; -1: the call has the limit that it had.
  */
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers);
+bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms);
+
+/* The time limit of such a wait, by the number and the arguments of its system call, where it is in a register; 0: none. */
+ml_u64 ml_ptrace_limit_ms(ml_u64 number, const ml_u64 *arguments);
 
 /* The thread pointer, 0 if unknown. */
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers);

@@ -123,10 +123,11 @@ static void forget_settled(struct ml_ptrace_threads *threads)
 }
 
 /* At a stop for an earlier signal the thread continues with that signal, into the requested stop behind it. */
-static void take_stop(struct ml_ptrace_thread *thread, int status)
+static void take_stop(const struct ml_ptrace_threads *threads, struct ml_ptrace_thread *thread, int status)
 {
 	if (status >> 16 == PTRACE_EVENT_STOP) {
 		thread->is_stopped = true;
+		thread->wait_end_ns = ml_ptrace_waits_end(&threads->waits, threads->pid, thread->tid);
 		thread->is_group_stopped = WSTOPSIG(status) != SIGTRAP;
 	} else {
 		ptrace(PTRACE_CONT, thread->tid, NULL, (void *)(long)(status >> 16 ? 0 : WSTOPSIG(status)));
@@ -144,7 +145,7 @@ static void await_stop(const struct ml_ptrace_threads *threads, struct ml_ptrace
 						 ml_clock_ns() > deadline_ns);
 		thread->is_gone = found < 0;
 		if (found > 0)
-			take_stop(thread, status);
+			take_stop(threads, thread, status);
 		if (thread->is_late)
 			return;
 	}
@@ -159,6 +160,7 @@ int ml_ptrace_stop_all(struct ml_ptrace_threads *threads, pid_t pid, ml_u32 pati
 	threads->pid = pid;
 	threads->longest_stop_ns = 0;
 	forget_settled(threads);
+	ml_ptrace_waits_note(&threads->waits, pid);
 	/* stopped threads create no others */
 	for (int round = 0;; round++) {
 		int n_new = seize_new(threads);
@@ -182,13 +184,15 @@ int ml_ptrace_stop_all(struct ml_ptrace_threads *threads, pid_t pid, ml_u32 pati
 }
 
 /* Hides the stop from the program as far as possible. */
-static void repeat_wait(pid_t tid)
+static void repeat_wait(const struct ml_ptrace_thread *thread)
 {
 	ml_ptrace_registers registers;
+	ml_u64 now_ns = ml_clock_ns(), end_ns = thread->wait_end_ns > now_ns ? thread->wait_end_ns : now_ns;
+	long limit_ms = thread->wait_end_ns ? (long)((end_ns - now_ns + 999999) / 1000000) : -1;
 
-	if (ml_ptrace_read_set(tid, NT_PRSTATUS, &registers, sizeof(registers)) == (ssize_t)sizeof(registers) &&
-	    ml_ptrace_repeat_wait(&registers) && !ml_ptrace_has_pending_signal(tid))
-		ml_ptrace_write_set(tid, NT_PRSTATUS, &registers, sizeof(registers));
+	if (ml_ptrace_read_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers)) == (ssize_t)sizeof(registers) &&
+	    ml_ptrace_repeat_wait(&registers, limit_ms) && !ml_ptrace_has_pending_signal(thread->tid))
+		ml_ptrace_write_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers));
 }
 
 void ml_ptrace_let_go(struct ml_ptrace_threads *threads, struct ml_ptrace_thread *thread)
@@ -197,7 +201,7 @@ void ml_ptrace_let_go(struct ml_ptrace_threads *threads, struct ml_ptrace_thread
 
 	if (!thread->is_stopped)
 		return;
-	repeat_wait(thread->tid);
+	repeat_wait(thread);
 	if (ptrace(PTRACE_DETACH, thread->tid, NULL, NULL))
 		return;
 	thread->is_stopped = false;

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "wire.h"
+#include "agent/ptrace/waits.h"
 
 struct ml_ptrace_thread {
 	pid_t tid;
@@ -17,12 +17,14 @@ struct ml_ptrace_thread {
 	bool is_late;          /* has not stopped in time */
 	bool is_group_stopped; /* by job control, before */
 	ml_u64 asked_ns;       /* when its stop was requested */
+	ml_u64 wait_end_ns;    /* of the wait that its stop has ended; 0: unknown */
 };
 
 struct ml_ptrace_threads {
 	pid_t pid;
 	struct ml_ptrace_thread *threads;
 	size_t n, room;
+	struct ml_ptrace_waits waits; /* before they were stopped */
 	ml_u64 longest_stop_ns; /* of the threads detached since the last stop of all */
 };
 

@@ -178,19 +178,33 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 	return ml_ptrace_write_set(tid, NT_PRSTATUS, registers, sizeof(*registers));
 }
 
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers)
+/* Other limits are in memory that may be constant, or belong to a socket. */
+static bool has_limit_in_register(ml_u64 number)
+{
+	return number == SYS_epoll_wait || number == SYS_epoll_pwait;
+}
+
+ml_u64 ml_ptrace_limit_ms(ml_u64 number, const ml_u64 *arguments)
+{
+	return has_limit_in_register(number) && (ml_s32)arguments[3] > 0 ? (ml_u32)arguments[3] : 0;
+}
+
+bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
 {
 	/* Those of sockets end so with a time limit (SO_RCVTIMEO), and have then done nothing yet. */
 	static const unsigned long waits[] = { SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_rt_sigtimedwait,
 					       SYS_semop,      SYS_semtimedop,  SYS_io_getevents, SYS_accept,
 					       SYS_accept4,    SYS_recvfrom,    SYS_recvmsg,      SYS_sendto,
-					       SYS_sendmsg };
+					       SYS_sendmsg,    SYS_recvmmsg,    SYS_sendmmsg,     SYS_read,
+					       SYS_readv,      SYS_write,       SYS_writev };
 
 	if (registers->rax != (unsigned long)-EINTR)
 		return false;
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
 		if (registers->orig_rax != waits[i])
 			continue;
+		if (has_limit_in_register(waits[i]) && limit_ms >= 0 && limit_ms < (ml_s32)registers->r10)
+			registers->r10 = (unsigned long)limit_ms;
 		registers->rax = registers->orig_rax;
 		registers->rip -= 2;
 		registers->orig_rax = (unsigned long)-1;

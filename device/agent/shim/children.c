@@ -15,19 +15,20 @@ struct ml_preload_child {
 	char name[16]; /* of its program */
 };
 
-static bool is_traced(void *context, ml_u32 pid)
-{
-	const struct ml_preload_children *children = context;
-
-	return children->are_followed || pid == children->parent; /* records are of the process and its children only */
-}
-
-static struct ml_preload_child *find(struct ml_preload_children *children, ml_u32 pid)
+static struct ml_preload_child *find(const struct ml_preload_children *children, ml_u32 pid)
 {
 	for (size_t i = 0; i < children->count; i++)
 		if (children->children[i].pid == pid)
 			return &children->children[i];
 	return NULL;
+}
+
+/* Records are of the process and its children only. */
+static bool is_traced(void *context, ml_u32 pid)
+{
+	const struct ml_preload_children *children = context;
+
+	return children->are_followed || pid == children->parent || find(children, pid);
 }
 
 static struct ml_preload_child *add(struct ml_preload_children *children, ml_u32 pid)
@@ -46,7 +47,7 @@ static struct ml_preload_child *add(struct ml_preload_children *children, ml_u32
 
 static void forget(struct ml_preload_children *children, struct ml_preload_child *child)
 {
-	if (child->has_called_exec)
+	if (child->has_called_exec && children->are_followed)
 		ml_preload_processes_report_unmeasured(children->processes, child->pid, child->name);
 	*child = children->children[--children->count];
 }
@@ -65,16 +66,31 @@ static void on_exec(struct ml_preload_children *children, const struct ml_proces
 	memcpy(child->name, record->comm, sizeof(child->name) - 1);
 }
 
+static void on_unfollowed(struct ml_preload_children *children, const struct ml_process *record)
+{
+	struct ml_preload_child *child = find(children, record->pid);
+
+	if (record->event == ML_PROCESS_FORK && record->parent == children->parent) {
+		add(children, record->pid);
+	} else if (record->event == ML_PROCESS_EXEC && child) {
+		children->n_other_programs +=
+			!child->has_called_exec && !ml_preload_processes_has_child(children->processes, record->pid);
+		child->has_called_exec = true;
+	} else if (record->event == ML_PROCESS_EXEC) {
+		ml_preload_processes_on_exec(children->processes, record->pid);
+	} else if (record->event == ML_PROCESS_EXIT && child) {
+		forget(children, child);
+	}
+}
+
 static void on_process(void *context, const struct ml_process *record)
 {
 	struct ml_preload_children *children = context;
 	struct ml_preload_child *child = find(children, record->pid);
 
-	if (!children->are_followed) {
-		children->n_forked += record->event == ML_PROCESS_FORK;
-		if (record->event == ML_PROCESS_EXEC)
-			ml_preload_processes_on_exec(children->processes, record->pid);
-	} else if (record->event == ML_PROCESS_FORK)
+	if (!children->are_followed)
+		on_unfollowed(children, record);
+	else if (record->event == ML_PROCESS_FORK)
 		add(children, record->pid);
 	else if (record->event == ML_PROCESS_EXEC)
 		on_exec(children, record);

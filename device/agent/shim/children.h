@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * By perf side-band records of the kernel. With --follow: notices programs of the command's children that never load the shim
- * (static ones). Without: counts the children, also those that call no allocator before they run exec.
+ * (static ones). Without: counts children of the process that run another program. Others are counted by the shim at
+ * their first call, or have the process's memory (vfork()), where their calls are measured.
  */
 #pragma once
 
@@ -15,7 +16,7 @@ struct ml_preload_children {
 	size_t count, room;
 	bool are_followed;
 	ml_u32 parent;
-	ml_u64 n_forked; /* by the parent, and not followed */
+	ml_u64 n_other_programs; /* children of the parent, not followed, that ran exec without a call before */
 	ml_u64 lost; /* records, and children for lack of memory */
 };
 

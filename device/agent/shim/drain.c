@@ -302,6 +302,23 @@ static void log_sharing(struct ml_preload_target *target)
 		      target->pid, target->view.settings.n_threads - 1);
 }
 
+static void log_unseen_loads(struct ml_preload_target *target)
+{
+	const struct ml_unseen_loads *loads = &target->view.segment->loads;
+	ml_u32 kinds = __atomic_load_n(&loads->kinds, __ATOMIC_ACQUIRE) & ~target->logged_loads;
+	char deep[sizeof(loads->deep)];
+
+	target->logged_loads |= kinds;
+	if (kinds & ML_LOADED_NAMESPACE) /* as in host/analysis/coverage.py */
+		ml_blocks_gap(ML_GAP_CALLS, "what a second C library (dlmopen) allocates is not seen: use --tracer bpf");
+	if (kinds & ML_LOADED_DEEP) {
+		memcpy(deep, loads->deep, sizeof(deep));
+		deep[sizeof(deep) - 1] = '\0';
+		ml_blocks_gap(ML_GAP_CALLS, "what %s allocates, loaded with RTLD_DEEPBIND, is not seen: use --tracer bpf",
+			      deep);
+	}
+}
+
 int ml_preload_hooked_write(struct ml_preload_target *target)
 {
 	struct ml_segment *segment = target->view.segment;
@@ -324,6 +341,7 @@ int ml_preload_hooked_write(struct ml_preload_target *target)
 	log_sandbox(target);
 	log_python(target);
 	log_sharing(target);
+	log_unseen_loads(target);
 	if (segment->n_hooked_lost && !target->is_hooked_lost_reported) {
 		target->is_hooked_lost_reported = true;
 		ml_blocks_gap(ML_GAP_PROGRAMS_UNKNOWN, "pid %u loads too many modules: the state of some is not reported",

@@ -260,6 +260,18 @@ ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processe
 	return n;
 }
 
+bool ml_preload_processes_has_child(const struct ml_preload_processes *processes, ml_u32 pid)
+{
+	for (size_t i = 0; i < processes->n_targets; i++) {
+		const struct ml_children *children = processes->targets[i]->view.children;
+
+		for (ml_u32 k = 0; k < ML_CHILDREN_PIDS && k < children->n; k++)
+			if (children->pids[k] == pid)
+				return true;
+	}
+	return false;
+}
+
 void ml_preload_processes_end(const struct ml_preload_processes *processes, enum ml_over over)
 {
 	for (size_t i = 0; i < processes->n_targets; i++)

@@ -77,6 +77,9 @@ ml_u64 ml_preload_processes_unmeasured(const struct ml_preload_processes *proces
 /* Children that made calls of their own and were not followed. */
 ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processes);
 
+/* Whether the pid is of one of the latest of these children. */
+bool ml_preload_processes_has_child(const struct ml_preload_processes *processes, ml_u32 pid);
+
 /* Marks the session as over in all processes: they record nothing more, whatever becomes of their hooks. */
 void ml_preload_processes_end(const struct ml_preload_processes *processes, enum ml_over over);
 

@@ -314,14 +314,6 @@ static void drain_again(void *session)
 	drain(session);
 }
 
-/* Not measured: those that the kernel told of, or (without its records) that called the allocator. */
-static ml_u64 count_children(const struct session *session)
-{
-	ml_u64 n = ml_preload_processes_children(&session->processes);
-
-	return session->children.n_forked > n ? session->children.n_forked : n;
-}
-
 static int end(void *context, enum ml_reason reason)
 {
 	struct session *session = context;
@@ -344,7 +336,7 @@ static int end(void *context, enum ml_reason reason)
 	session->base.lost[ML_LOST_REGIONS] += ml_preload_regions_overdue(&session->regions);
 	write_snapshot(session); /* nothing changes any more */
 	ml_preload_processes_report_left(&session->processes);
-	ml_blocks_log_children(count_children(session));
+	ml_blocks_log_children(ml_preload_processes_children(&session->processes) + session->children.n_other_programs);
 	ml_blocks_end(reason, session->base.wait_status);
 	return 0;
 }

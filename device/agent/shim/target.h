@@ -35,6 +35,7 @@ struct ml_preload_target {
 	char next_name[16]; /* its name when last seen inside exec */
 	ml_u32 n_hooked; /* rows written so far */
 	bool is_hooked_lost_reported, is_sandbox_logged, is_python_logged, is_sharing_logged;
+	ml_u32 logged_loads; /* bits of enum ml_unseen_load */
 	ml_u64 peak_sent;    /* the generation of the high-water mark last sent */
 	ml_u64 broken_rings; /* the target corrupted a ring, which is no longer read */
 };

@@ -100,7 +100,7 @@ long ml_from_kernel(long result)
 
 void *ml_next_operator_new;
 
-static void *next_definition(const char *name)
+void *ml_next_definition(const char *name)
 {
 	void *next = (void *)(__system_property_get && sizeof(long) == 4 ? -2L : -1L);
 	/* RTLD_NEXT depends on the calling address, so this must not become a tail call. */
@@ -125,12 +125,12 @@ static void look_up(void)
 					     .memalign = __libc_memalign,
 					     .free = __libc_free };
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		void *found = next_definition(names[i].name);
+		void *found = ml_next_definition(names[i].name);
 
 		if (found)
 			*(void **)((char *)&ml_original + names[i].offset) = found;
 	}
-	ml_next_operator_new = next_definition(sizeof(size_t) == 8 ? "_Znwm" : "_Znwj");
+	ml_next_operator_new = ml_next_definition(sizeof(size_t) == 8 ? "_Znwm" : "_Znwj");
 }
 
 /* A program that found our function must get a result even if its libc lacks the original. */

@@ -30,6 +30,9 @@ extern int ml_originals_are_interposed __attribute__((visibility("hidden")));
 /* ml_original has been filled in by attaching; calls may be forwarded now. */
 void ml_originals_adopt(void);
 
+/* The function that a name led to without the shim, in a process that was started with it; NULL: none. */
+void *ml_next_definition(const char *name);
+
 /* operator new as the dynamic linker finds it, in a process that was started with the shim; NULL: there is none. */
 extern void *ml_next_operator_new __attribute__((visibility("hidden")));
 

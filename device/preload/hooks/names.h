@@ -42,7 +42,7 @@ enum ml_libc {
 /* The process's libc, once modules were scanned. */
 extern enum ml_libc ml_hook_libc __attribute__((visibility("hidden")));
 
-#define ML_HOOKS_OWN 69u
+#define ML_HOOKS_OWN 70u
 #define ML_HOOKS (ML_HOOKS_OWN + ML_PAIR_NAMES)
 
 /* Those of --pairs come last. */
@@ -85,6 +85,7 @@ extern int ml_hook_knows_allocator __attribute__((visibility("hidden")));
 #define ML_LOADER_FUNCTIONS(X)                                                                                \
 	X("dlopen", dlopen, void *, (const char *path, int flags))                                            \
 	X("android_dlopen_ext", android_dlopen_ext, void *, (const char *path, int flags, const void *extra)) \
+	X("dlmopen", dlmopen, void *, (long space, const char *path, int flags))                              \
 	X("dlsym", dlsym, void *, (void *handle, const char *name))                                           \
 	X("dlclose", dlclose, int, (void *handle))                                                            \
 	X("__loader_dlopen", loader_dlopen, void *, (const char *path, int flags, const void *caller))        \

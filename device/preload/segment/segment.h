@@ -13,11 +13,13 @@
 
 #include "frame_rule.h"
 #include "wire.h"
+#include "preload/segment/children.h"
 #include "preload/segment/code_pages.h"
 #include "preload/segment/handshake.h"
 #include "preload/segment/pair_table.h"
 #include "preload/segment/peak_state.h"
 #include "preload/segment/python_slot.h"
+#include "preload/segment/unseen_loads.h"
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/sandbox.h"
 
@@ -280,11 +282,6 @@ static inline ml_u64 ml_ticks(ml_u64 start_ns, ml_u64 timestamp_ns)
 
 /* ---- the head ---------------------------------------------------------------------------------------- */
 
-/* The last part, which the forked children of a process keep: nothing in the process relies on it. */
-struct ml_children {
-	ml_u64 n; /* forked children that called the allocator and are not followed */
-};
-
 struct ml_segment {
 	ml_u64 magic;
 	ml_u32 wire_version;
@@ -313,6 +310,7 @@ struct ml_segment {
 	ml_u64 forbidden_calls; /* bits of enum ml_own_call, by the process's sandbox */
 	ml_u64 python_objects; /* enum ml_python_objects */
 	ml_u64 n_python_codes; /* numbers given */
+	struct ml_unseen_loads loads;
 	struct ml_peak_state peak;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waits again and again, 200 ms each, by the system call that argv[1] names, in its only thread. SIGTERM ends it: the exit code
- * is the number of waits that ended with EINTR before.
+ * Waits again and again, argv[2] ms each (200), by the system call that argv[1] names, in its only thread. SIGTERM ends it: the exit
+ * code is the number of waits that ended with EINTR before. With argv[2] it writes of each wait whether it was "in time" or "late".
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,11 +21,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_MS 200
+#define LATE 1.3 /* times as long as was asked for */
 
 static volatile sig_atomic_t is_over;
 static int epoll, semaphores, listener, datagrams, word;
-static const struct timespec wait_time = { 0, WAIT_MS * 1000000L };
+static int wait_ms = 200;
+static struct timespec wait_time;
 
 static void end(int signal)
 {
@@ -45,12 +46,12 @@ static long wait_by_clock_nanosleep(void)
 
 static long wait_by_poll(void)
 {
-	return poll(NULL, 0, WAIT_MS);
+	return poll(NULL, 0, wait_ms);
 }
 
 static long wait_by_select(void)
 {
-	struct timeval time = { 0, WAIT_MS * 1000L };
+	struct timeval time = { wait_ms / 1000, wait_ms % 1000 * 1000L };
 
 	return select(0, NULL, NULL, NULL, &time);
 }
@@ -64,7 +65,7 @@ static long wait_by_epoll(void)
 {
 	struct epoll_event event;
 
-	return epoll_wait(epoll, &event, 1, WAIT_MS);
+	return epoll_wait(epoll, &event, 1, wait_ms);
 }
 
 static long wait_by_semop(void)
@@ -86,6 +87,21 @@ static long wait_by_recv(void)
 	return recv(datagrams, &byte, 1, 0);
 }
 
+static long wait_by_read(void)
+{
+	char byte;
+
+	return read(datagrams, &byte, 1);
+}
+
+static double now_ms(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
 static const struct {
 	const char *name;
 	long (*wait)(void);
@@ -94,13 +110,13 @@ static const struct {
 	{ "poll", wait_by_poll },	    { "select", wait_by_select },
 	{ "futex", wait_by_futex },	    { "epoll", wait_by_epoll },
 	{ "semop", wait_by_semop },	    { "accept", wait_by_accept },
-	{ "recv", wait_by_recv },
+	{ "recv", wait_by_recv },	    { "read", wait_by_read },
 };
 
 static int with_time_limit(int type)
 {
 	struct sockaddr_un any = { .sun_family = AF_UNIX };
-	struct timeval time = { 0, WAIT_MS * 1000L };
+	struct timeval time = { wait_ms / 1000, wait_ms % 1000 * 1000L };
 	int made = socket(AF_UNIX, type, 0);
 
 	return bind(made, (struct sockaddr *)&any, sizeof(any.sun_family)) ||
@@ -117,6 +133,9 @@ int main(int argc, char **argv)
 	for (size_t i = 0; argc > 1 && i < sizeof(waits) / sizeof(waits[0]); i++)
 		if (!strcmp(argv[1], waits[i].name))
 			wait = waits[i].wait;
+	if (argc > 2)
+		wait_ms = atoi(argv[2]);
+	wait_time = (struct timespec){ wait_ms / 1000, wait_ms % 1000 * 1000000L };
 	epoll = epoll_create1(0);
 	semaphores = semget(IPC_PRIVATE, 1, 0600);
 	listener = with_time_limit(SOCK_STREAM);
@@ -127,8 +146,14 @@ int main(int argc, char **argv)
 	puts("ready");
 	fflush(stdout);
 	while (!is_over) {
+		double begun_ms = now_ms();
+
 		n_interrupted += wait() < 0 && errno == EINTR && !is_over;
 		free(malloc(100));
+		if (argc > 2) {
+			puts(now_ms() - begun_ms < LATE * wait_ms ? "in time" : "late");
+			fflush(stdout);
+		}
 	}
 	semctl(semaphores, 0, IPC_RMID);
 	return n_interrupted;

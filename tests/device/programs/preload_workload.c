@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Programs that allocate in ways a recorder may get wrong. Sizes are prime, so that doubling or rounding shows. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -230,6 +231,18 @@ static int many(int n, size_t size)
 	return 0;
 }
 
+/* Ends at once, after one block of the library's. */
+static int load(const char *way, const char *path)
+{
+	int flags = RTLD_NOW | (strcmp(way, "deep") ? 0 : RTLD_DEEPBIND);
+	void *library = strcmp(way, "namespace") ? dlopen(path, flags) : dlmopen(LM_ID_NEWLM, path, flags);
+	void (*leak)(void) = library ? (void (*)(void))dlsym(library, "leak") : NULL;
+
+	if (leak)
+		leak();
+	return !leak;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -246,6 +259,8 @@ int main(int argc, char **argv)
 			return ways[i].run();
 	if (!strcmp(what, "many") && argc > 3)
 		return many(atoi(argv[2]), (size_t)atoi(argv[3]));
+	if (!strcmp(what, "loads") && argc > 3)
+		return load(argv[2], argv[3]);
 	if (!strcmp(what, "execs")) {
 		keep(malloc(4093));
 		execl("/proc/self/exe", argv[0], "many", "5", "1031", (char *)NULL);

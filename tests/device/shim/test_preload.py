@@ -19,7 +19,7 @@ from tests.support.preload_session import (
     run_preloaded,
     started_outside,
 )
-from tests.support.workloads import PROGRAMS, built, without_calls
+from tests.support.workloads import PROGRAMS, build, built, plugin, without_calls
 
 MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, MEMALIGN, ALIGNED_ALLOC, VALLOC, PVALLOC = range(1, 10)
 ANY = set(range(1, 10))
@@ -132,6 +132,31 @@ def test_exec_goes_on_in_the_new_program() -> None:
     old, *new = sorted({(one.timestamp_ns, code_of(one.text)) for one in session.maps})
     assert start_ns < old[0] < exec_ns < new[0][0] <= int(session.live["timestamp_ns"].min())
     assert old[1] not in {code for _, code in new}
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("plain", []),
+        ("namespace", ["what a second C library (dlmopen) allocates is not seen: use --tracer bpf"]),
+        ("deep", ["what {} allocates, loaded with RTLD_DEEPBIND, is not seen: use --tracer bpf"]),
+    ],
+)
+def test_libraries_whose_calls_pass_the_shim_by(tmp_path: Path, way: str, said: list[str]) -> None:
+    """The program ends at once, before its mappings could be compared."""
+    library = plugin(tmp_path, "past", 1013)
+    session = ran("loads", way, library)
+    assert session.gaps == [text.format(library) for text in said]
+    assert exit_code(session) == 0
+    assert session.sizes()[1013] == (not said)
+
+
+def test_a_library_is_found_by_the_runpath_of_the_program(tmp_path: Path) -> None:
+    """dlopen() of a bare name goes by the RUNPATH of who calls: the program's, not the shim's."""
+    library = plugin(tmp_path, "past", 1013)
+    program = build(PROGRAMS / "preload_workload", tmp_path, "-fno-builtin", f"-Wl,-rpath,{tmp_path}")
+    session = run_preloaded([program, "loads", "plain", library.name])
+    assert (exit_code(session), session.sizes()[1013]) == (0, 1)
 
 
 @pytest.mark.parametrize("preloads", [False, True])
