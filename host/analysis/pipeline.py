@@ -37,6 +37,7 @@ from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import (
     CallSite,
     FpAgreement,
+    Measurement,
     MemoryUse,
     Profile,
     StopMoment,
@@ -44,7 +45,6 @@ from memleak_android.host.profile.profile import (
     ThreadStop,
     Totals,
     Unwinding,
-    Verdict,
 )
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.stacks.table import StackTable
@@ -118,7 +118,7 @@ def make_profile(
     profile = Profile(
         target=_target(capture),
         duration_ns=max(0, now_ns - begin_ns),
-        verdict=Verdict.OK if is_sufficient(coverage) else Verdict.INCOMPLETE,
+        measurement=Measurement.COMPLETE if is_sufficient(coverage) else Measurement.INCOMPLETE,
         totals=totals,
         unwinding=_unwinding(sites, survivors.fp_agreement),
         sites=sites,
