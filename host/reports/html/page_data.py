@@ -23,6 +23,7 @@ from memleak_android.host.reports.html.flame_tree import (
     flat_tree,
 )
 from memleak_android.host.reports.text.answer import answer_text
+from memleak_android.host.reports.text.by_place import package_text
 from memleak_android.host.reports.text.comparison import difference_line
 from memleak_android.host.reports.text.gate import gate_text
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
@@ -124,6 +125,11 @@ def _data(
         "sites": [_site_row(one, names) for one in ranked[:SITES_MAX]],
         "sitesLeftOut": max(0, len(ranked) - SITES_MAX),
         "modules": _modules(sites, n_weights),
+        "packages": {
+            bounded(module_name(place.module)): bounded(package_text(place.package))
+            for place in profile.places
+            if place.package is not None
+        },
         "timeline": _timeline(profile),
         "peak": _peak(profile),
         "churn": [_past_row(site) for site in profile.churn],

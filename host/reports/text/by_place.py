@@ -5,7 +5,7 @@ from dataclasses import replace
 from textwrap import wrap
 
 from memleak_android.host.console import printable
-from memleak_android.host.profile.answer import Answer, AnswerState, Place
+from memleak_android.host.profile.answer import Answer, AnswerState, Package, Place
 from memleak_android.host.profile.answering import counted_places, growing_places
 from memleak_android.host.profile.coverage import what_lacks
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
@@ -160,6 +160,8 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
         name = f"{module}+{frame.vaddr:#x}"
     name = name or (f"nameless code of {module}" if module else "no stack")
     at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
+    if place.package is not None:
+        at += f"{' ' * bool(at)}· {package_text(place.package)}"
     if site is not None and name and (called := called_function(site.frames)):
         at += f"{',' * bool(at)} by {_middle_cut(short_name(called.function), CALLED_MAX)}"
     about = [] if place.kind in ("user", _OF_RUNTIME) else [place.kind]
@@ -169,6 +171,12 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
         about.append("approximate")
     parts = (_middle_cut(printable(name)), printable(at), f"({', '.join(about)})" if about else "")
     return "  ".join(part for part in parts if part)
+
+
+def package_text(package: Package) -> str:
+    """`lz4 4.0.2`; `libfoo1 1.2-3 (dpkg)`."""
+    manager = f" ({package.manager})" if package.manager == "dpkg" else ""
+    return f"{package.name} {package.version}{manager}"
 
 
 def _detail(place: Place, site: CallSite | None, options: ReportOptions) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memleak_android.host.profile.answer import Place
+from memleak_android.host.profile.answer import Package, Place
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition, Reason, findings, is_sufficient
@@ -130,6 +130,22 @@ def test_code_without_a_name_has_its_address_and_the_way_to_lines(module: str, w
     name = "mawk+0x1023" if way_out else "nameless code of [anon]"
     assert lines[3].endswith(f"       23  {name}")
     assert [line for line in lines if "no lines" in line] == [f"no lines of mawk: {way_out}"] * bool(way_out)
+
+
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        (Package("lz4", "4.0.2\x1b[2J", "python"), "lz4 4.0.2\\x1b[2J"),
+        (Package("libcodec1", "1.2-3", "dpkg"), "libcodec1 1.2-3 (dpkg)"),
+    ],
+)
+def test_the_package_of_a_module_without_lines(package: Package, said: str) -> None:
+    made = answered(replace(INNERMOST, file=None, line=None, module="/usr/lib/libcodec.so", package=package))
+    shown = f"planted::innermost  [libcodec.so] · {said}  (lost)"
+    assert text_of(made).splitlines()[3].endswith(shown)
+    assert data_of_page(written_text("html", made))["packages"] == {"libcodec.so": said}
+    (place,) = json.loads(written_text("json", made))["places"]
+    assert place["package"]["name"] == package.name and place["package"]["manager"] == package.manager
 
 
 def test_memory_without_an_owner_has_its_line() -> None:
