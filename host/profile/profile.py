@@ -57,7 +57,10 @@ OWNER = "as --mine or --not-mine say"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A function; offset from its start, 0 for inlined ones. module "" = no mapping, function "" = no name."""
+    """A function; offset from its start, 0 for inlined ones. module "" = no mapping, function "" = no name.
+
+    The start of nameless code is that of its FDE; offset 0 where it has none.
+    """
 
     address: Address  # in the process, as unwound (a return address for callers)
     module: RawText  # path as mapped
@@ -70,6 +73,11 @@ class Frame:
     file: RawText | None = None
     line: Count | None = None
     owner: Annotated[Owner, Meta(description=OWNER)] | None = None
+
+    @property
+    def start(self) -> int:
+        """The function's vaddr."""
+        return max(0, self.vaddr - self.offset)
 
 
 @dataclass(frozen=True, slots=True)

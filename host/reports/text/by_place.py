@@ -157,7 +157,7 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     module = module_name(place.module) if place.module else ""
     frame = responsible_frame(site.frames) if site is not None and not name else None
     if frame is not None and module and not is_generated(place.module):
-        name = f"{module}+{frame.vaddr:#x}"
+        name = f"{module}+{frame.start:#x}"
     name = name or (f"nameless code of {module}" if module else "no stack")
     at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
     if place.package is not None:
