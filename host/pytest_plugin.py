@@ -124,7 +124,7 @@ def _import_options() -> list[str]:
 
 
 def _judge(recording: Path, times: Path, config: pytest.Config) -> int:
-    """The exit code of a failed inner run, else that of the leak verdict."""
+    """The exit code of a failed inner run, else that of the limit."""
     from memleak_android.host.commands.values import LIMIT
     from memleak_android.host.errors import ExitCode, MemleakError
     from memleak_android.host.profile.gate import GateRules, judge
@@ -155,22 +155,37 @@ def _judge(recording: Path, times: Path, config: pytest.Config) -> int:
 
 
 def _answer_lines(judged: Profile, by_test: Mapping[str, Sequence[str]]) -> list[str]:
-    """The answer, what failed, and the tests that leave something in each run. by_test: tests by the id of a site."""
+    """The answer, what failed, the tests that leave something in each run, and the measurement.
+
+    by_test: tests by the id of a site.
+    """
+    from memleak_android.host.profile.answer import AnswerState
+    from memleak_android.host.profile.answering import unseen
     from memleak_android.host.reports.base import bounded
-    from memleak_android.host.reports.text.gate import failure_lines, verdict_line
+    from memleak_android.host.reports.text.answer import WORDS
+    from memleak_android.host.reports.text.gate import failure_lines, held_line
+    from memleak_android.host.reports.text.measurement import measured_line
     from memleak_android.host.reports.text.units import size_text
 
     gate, failure = judged.gate, failure_lines(judged)
-    if gate is None or not failure:
-        return [f"NOT GROWING  {verdict_line(gate) if gate else ''}"]
+    if gate is None:
+        return [measured_line(judged)]
     names = list(dict.fromkeys(test for site in gate.culprits for test in by_test.get(site, ())))
     held = f"{size_text(gate.space)} in {gate.objects:,} block{'s' * (gate.objects != 1)}"
-    repeated = f"LEAKING  each run of {len(names):,} test{'s' * (len(names) != 1)} leaves {held}"
-    lines = [repeated if names else f"STILL HELD AT EXIT  {held}", *failure]
+    if names:
+        tests = f"{len(names):,} test{'s' * (len(names) != 1)}"
+        answer = f"{WORDS[AnswerState.LEAKING]}  each run of {tests} leaves {held}"
+    elif gate.objects:
+        answer = f"{WORDS[AnswerState.HELD_AT_EXIT]}  {held}"
+    elif why := unseen(judged):
+        answer = f"{WORDS[AnswerState.CANNOT_TELL]}  {bounded(why)}"
+    else:
+        answer = f"{WORDS[AnswerState.NOT_GROWING]}  {held_line(gate)}"
+    lines = [answer, *(failure or [f"within the limit: {held_line(gate)}"] * bool(gate.objects))]
     lines += [f"     in each run of {bounded(test)}" for test in names[:_TESTS_SHOWN_MAX]]
-    return lines + [f"     … and {len(names) - _TESTS_SHOWN_MAX} more tests"] * (
-        len(names) > _TESTS_SHOWN_MAX
-    )
+    if len(names) > _TESTS_SHOWN_MAX:
+        lines.append(f"     … and {len(names) - _TESTS_SHOWN_MAX} more tests")
+    return [*lines, measured_line(judged)]
 
 
 def _read_times(folder: Path) -> tuple[list[tuple[str, int]], list[Span]]:

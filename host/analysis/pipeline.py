@@ -19,6 +19,7 @@ from memleak_android.host.analysis.growth_by_place import judge_places
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
 from memleak_android.host.analysis.memory_use import read_memory
 from memleak_android.host.analysis.peak_and_churn import churn_sites, peak_of
+from memleak_android.host.analysis.place_packages import with_packages
 from memleak_android.host.analysis.process_sums import process_names, process_sums, shares_by_stack
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.analysis.provenance import read_provenance
@@ -37,6 +38,7 @@ from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import (
     CallSite,
     FpAgreement,
+    Measurement,
     MemoryUse,
     Profile,
     StopMoment,
@@ -44,7 +46,6 @@ from memleak_android.host.profile.profile import (
     ThreadStop,
     Totals,
     Unwinding,
-    Verdict,
 )
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.stacks.table import StackTable
@@ -118,7 +119,7 @@ def make_profile(
     profile = Profile(
         target=_target(capture),
         duration_ns=max(0, now_ns - begin_ns),
-        verdict=Verdict.OK if is_sufficient(coverage) else Verdict.INCOMPLETE,
+        measurement=Measurement.COMPLETE if is_sufficient(coverage) else Measurement.INCOMPLETE,
         totals=totals,
         unwinding=_unwinding(sites, survivors.fp_agreement),
         sites=sites,
@@ -138,11 +139,11 @@ def make_profile(
         places=judge_places(sites, holding_stacks(shown), numbers, growth, namer),
         growth_in_all=_growth_in_all(survivors.stacks, growth),
     )
-    return (
-        replace(profile, answer=answer_of(profile), limits=_limits(capture, view, profile.memory))
-        if is_end
-        else profile
-    )
+    if not is_end:
+        return profile
+    places = with_packages(profile.places, survivors.files, symbolizer.packages)
+    limits = _limits(capture, view, profile.memory)
+    return replace(profile, answer=answer_of(profile), limits=limits, places=places)
 
 
 def _limits(capture: Capture, view: View, memory: Sequence[MemoryUse]) -> tuple[MemoryLimit, ...]:

@@ -143,8 +143,7 @@ class SiteNamer:
                 file.build_id if file else "",
                 vaddr if file else 0,
                 name.function,
-                # the offset of the return address, as backtrace(3) prints it, not of the byte that was resolved
-                0 if name.inlined or not name.function else name.offset + is_return,
+                _offset(name, file, vaddr, is_return),
                 name.inlined,
                 method,
                 name.file,
@@ -159,6 +158,16 @@ class SiteNamer:
         return tuple(
             ModuleSummary(file.path, file.build_id, self._symbolizer.symbol_class(file)) for file in files
         )
+
+
+def _offset(name: ResolvedFrame, file: ModuleFile | None, vaddr: int, is_return: int) -> int:
+    """Of the return address, as backtrace(3) prints it, not of the byte that was resolved. Nameless code begins with its FDE."""
+    if name.inlined:
+        return 0
+    if name.function:
+        return name.offset + is_return
+    found = file.module.table.function_at(vaddr - is_return) if file and file.module else None
+    return vaddr - found[0] if found else 0
 
 
 def is_region(function: int) -> bool:

@@ -1,4 +1,4 @@
-"""--fail-on-leak, --baseline, --suppressions: the rules of the gate, and the exit code of its verdict."""
+"""--fail-on-leak, --baseline, --suppressions: the rules of the gate, and the exit code."""
 
 import os
 import sys
@@ -6,10 +6,11 @@ from pathlib import Path
 
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.options import ResultOptions, StatusOptions
-from memleak_android.host.commands.results import EXIT_CODES, check_new, write_file
+from memleak_android.host.commands.results import check_new, write_file
 from memleak_android.host.console import say
+from memleak_android.host.errors import ExitCode
 from memleak_android.host.profile.gate import GateRules
-from memleak_android.host.profile.profile import Profile, Verdict
+from memleak_android.host.profile.profile import Measurement, Profile
 from memleak_android.host.profile.suppressions import read_suppressions
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.reports.base import ReportOptions
@@ -43,12 +44,18 @@ def conclude(profile: Profile, result: ResultOptions, status: StatusOptions | No
         print(line, file=sys.stderr)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         _annotate(profile)
-    ours = EXIT_CODES[profile.verdict]
+    ours = _exit_code(profile)
     own = exit_code_of(profile.target.exit_status)
-    if status is None or status.exit_status == "ours" or own is None or profile.verdict is Verdict.LEAKS:
+    if status is None or status.exit_status == "ours" or own is None or profile.is_over_limit:
         return ours
     is_limited = bool(result.fail_on_leak or result.fail_on_growth or result.baseline)
     return ours if ours and (is_limited or status.fail_on_incomplete) else own
+
+
+def _exit_code(profile: Profile) -> ExitCode:
+    if profile.is_over_limit:
+        return ExitCode.LEAKS
+    return ExitCode.OK if profile.measurement is Measurement.COMPLETE else ExitCode.INCOMPLETE
 
 
 def exit_code_of(wait_status: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The destinations of results: stdout, --json, -o DIR; and the exit code of a verdict."""
+"""The destinations of results: stdout, --json, -o DIR; and the exit code."""
 
 import os
 import sys
@@ -10,7 +10,6 @@ from typing import BinaryIO, TextIO
 
 from memleak_android.host.console import say
 from memleak_android.host.errors import (
-    ExitCode,
     IncompleteError,
     MemleakError,
     OutputExistsError,
@@ -18,12 +17,11 @@ from memleak_android.host.errors import (
 )
 from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.profile.fleet_profile import FleetProfile
-from memleak_android.host.profile.profile import Profile, Verdict
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS, Format, format_of
 from memleak_android.unwind.file_writing import check, replacing
 
-EXIT_CODES = {Verdict.OK: ExitCode.OK, Verdict.INCOMPLETE: ExitCode.INCOMPLETE, Verdict.LEAKS: ExitCode.LEAKS}
 STDOUT = Path("-")
 IN_FOLDER = ("text", "json")  # always
 RECORDING = "recording"

@@ -22,7 +22,15 @@ from memleak_android.host.profile.fleet_profile import (
     RecordingState,
     SitePrevalence,
 )
-from memleak_android.host.profile.profile import CallSite, Frame, Profile, Target, Totals, Unwinding, Verdict
+from memleak_android.host.profile.profile import (
+    CallSite,
+    Frame,
+    Measurement,
+    Profile,
+    Target,
+    Totals,
+    Unwinding,
+)
 
 _SITE_COLUMNS = ["recording", "site", "kind", "inuse_space", "inuse_objects", "end"]
 _DURATIONS_DIFFER = 1.5  # ratio of the longest to the shortest median among versions
@@ -139,7 +147,7 @@ def _mean_profile(
     return Profile(
         target=Target("", 0, f"{held.n_recordings} recordings, on average", "fleet", "", 0),
         duration_ns=round(float(np.mean([row.duration_s for row in held.recordings] or [0.0])) * 1e9),
-        verdict=Verdict.INCOMPLETE if is_incomplete else Verdict.OK,
+        measurement=Measurement.INCOMPLETE if is_incomplete else Measurement.COMPLETE,
         totals=Totals(
             inuse_space=sum(site.inuse_space for site in call_sites) + space,
             inuse_objects=sum(site.inuse_objects for site in call_sites) + objects,

@@ -107,6 +107,7 @@ def _row(row: dict[str, Any], state: RecordingState, reason: str) -> RecordingRo
         reason=reason,
         taken_at_s=row["taken_at"].timestamp() if row["taken_at"] is not None else 0.0,
         lost=tuple(row["lost"] or ()),
+        answer=row["answer"] or "",
         **{name: row[name] for name in _PLAIN},
     )
 

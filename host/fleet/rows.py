@@ -9,7 +9,7 @@ from memleak_android.host.fleet.schema import FRAME, RECORDINGS, SITES
 from memleak_android.host.profile.comparison import merged_sites
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.fleet_profile import RecordingState
-from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.profile import CallSite, Frame, Measurement, Profile
 from memleak_android.host.reports.base import bounded
 
 _BUILD_IDS_MAX = 4096
@@ -24,7 +24,7 @@ def recording_row(profile: Profile, digest: str, source: str, size: int) -> pa.T
     """The row of a usable recording."""
     target, totals, origin = profile.target, profile.totals, profile.target.origin
     labels = dict(origin.labels)
-    is_whole = profile.verdict is not Verdict.INCOMPLETE
+    is_whole = profile.measurement is not Measurement.INCOMPLETE
     return _table(
         RECORDINGS,
         recording=digest,
@@ -45,7 +45,7 @@ def recording_row(profile: Profile, digest: str, source: str, size: int) -> pa.T
         serial=bounded(target.serial or ""),
         tracer=bounded(target.tracer),
         sample_bytes=min(target.sample_bytes, _I64_MAX),
-        verdict=str(profile.verdict),
+        answer=str(profile.answer.state) if profile.answer is not None else "",
         **{name: getattr(totals, name) for name in _SUMS},
         stacks=profile.unwinding.stacks,
         complete=profile.unwinding.complete,

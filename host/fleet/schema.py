@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-FORMAT = 2
+FORMAT = 3
 
 _TEXT, _I64, _F64, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
@@ -38,7 +38,7 @@ RECORDINGS = pa.schema(
         (pa.int32(), "api_level"),
         (_TEXT, "abi serial tracer"),
         (_I64, "sample_bytes"),
-        (_TEXT, "verdict"),
+        (_TEXT, "answer"),  # an AnswerState
         (_I64, "inuse_space inuse_objects unattributed_space unattributed_objects stacks complete"),
         (pa.map_(_TEXT, _I64), "lost"),  # by cause
         (pa.list_(_TEXT), "build_ids"),

@@ -68,7 +68,7 @@ class SiteLine(msgspec.Struct, array_like=True, frozen=True):
 class Sites(msgspec.Struct, tag=True, frozen=True):
     """One snapshot. space, objects: of all sites. stacks: number of stacks that hold blocks. sites: the largest and fastest.
 
-    answer: the report's first line as far as is known, "" before growth is judged; style: rich's, for it.
+    answer: the report's first line as far as is known; style: rich's, for it.
     """
 
     elapsed_s: float

@@ -55,15 +55,14 @@ def sites_message(profile: Profile, stacks: int, looked: LeakScan | None = None)
     table = _Frames()
     lines = tuple(_line(site, table, looked) for site in chosen_sites(profile.sites))
     totals = profile.totals
-    is_judged = profile.growth is not None and profile.growth.is_judged
     return Sites(
         elapsed_s=profile.duration_ns / 1e9,
         space=totals.inuse_space,
         objects=totals.inuse_objects,
         stacks=stacks,
         unattributed_space=totals.unattributed_space,
-        answer=answer_text(profile) if is_judged else "",
-        style=STYLES[profile.answer.state] if is_judged and profile.answer else "",
+        answer=answer_text(profile),
+        style=STYLES[profile.answer.state] if profile.answer is not None else "",
         sites=lines,
         frames=tuple(table.lines),
     )

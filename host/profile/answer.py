@@ -11,6 +11,7 @@ from memleak_android.host.profile.growth import Growth
 
 PLACES = "the stacks that one function and line of the program answers for, added up"
 FREED = "bytes that the last snapshot before the end still found, of stacks that hold nothing any more"
+PACKAGE = "that the module belongs to, where no line is known; of the first places only"
 SPREAD = "places that hold more at the end than at the begin, where no single one grows"
 
 
@@ -21,6 +22,15 @@ class AnswerState(StrEnum):
     NOT_GROWING = "not_growing"
     HELD_AT_EXIT = "held_at_exit"  # too short to judge growth; it ended and held something
     CANNOT_TELL = "cannot_tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """Of the package manager that brought a module: dpkg, python (a wheel) or npm."""
+
+    name: RawText
+    version: RawText
+    manager: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,7 @@ class Place:
     growth: Growth | None = None  # None = not judged
     file: RawText | None = None
     line: Count | None = None
+    package: Annotated[Package, Meta(description=PACKAGE)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def answer_of(profile: Profile) -> Answer:
     span = profile.growth
     if span is None or not span.is_judged:
         return _of_short_session(profile)
-    if why := _unseen(profile) or _left_out(profile) or _beyond_blocks(profile):
+    if why := unseen(profile) or _left_out(profile) or _beyond_blocks(profile):
         return Answer(AnswerState.CANNOT_TELL, why)
     return Answer(AnswerState.NOT_GROWING, growth=profile.growth_in_all)
 
@@ -113,7 +113,7 @@ def _sum(rates: Sequence[Growth]) -> Growth:
 
 def _of_short_session(profile: Profile) -> Answer:
     if profile.target.exit_status is not None:
-        if why := _unseen(profile):
+        if why := unseen(profile):
             return Answer(AnswerState.CANNOT_TELL, why)
         is_held = held_places(profile) or profile.totals.unattributed_objects
         return Answer(AnswerState.HELD_AT_EXIT if is_held else AnswerState.NOT_GROWING)
@@ -136,7 +136,7 @@ def _turns_over(profile: Profile, growth: Growth) -> str:
     )
 
 
-def _unseen(profile: Profile) -> str:
+def unseen(profile: Profile) -> str:
     """Why memory may have grown, or be held, unseen; "" = it was seen."""
     reasons = [
         reason

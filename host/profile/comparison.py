@@ -18,7 +18,7 @@ from memleak_android.host.profile.changes import (
 )
 from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.place_comparison import are_judged, compare_places, rate_of
-from memleak_android.host.profile.profile import CallSite, Profile, Verdict
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.site_id import site_id
 
@@ -168,7 +168,7 @@ def _change(old: CallSite | None, new: CallSite | None) -> SiteChange | None:
 def _notes(old: Profile, new: Profile) -> Iterator[str]:
     """Reasons why the profiles compare badly."""
     for name, which in (("the old one", old), ("the new one", new)):
-        if which.verdict is Verdict.INCOMPLETE:
+        if which.measurement is Measurement.INCOMPLETE:
             yield f"{name} is incomplete: what it lacks can look like a difference"
     if programs := _programs(old, new):
         yield f"the programs {programs[0]} and {programs[1]} are compared as one"

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta
 
+from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.changes import Change
 from memleak_android.host.profile.field_types import ALWAYS, Count
 from memleak_android.host.profile.profile import Frame, Profile
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+_WORST_FIRST = (
+    AnswerState.LEAKING,
+    AnswerState.CANNOT_TELL,
+    AnswerState.HELD_AT_EXIT,
+    AnswerState.NOT_GROWING,
+)
 
 
 class RecordingState(StrEnum):
@@ -51,6 +61,7 @@ class RecordingRow:
     clock: Annotated[
         str, ALWAYS, Meta(description="why taken_at_s is not a time; empty if it can be one")
     ] = ""
+    answer: Annotated[str, Meta(description="state of its answer, as in report.json")] = ""
 
     @property
     def remark(self) -> str:
@@ -176,6 +187,12 @@ class FleetProfile:
     @property
     def counted(self) -> int:
         return sum(one.is_counted for one in self.recordings)
+
+    @property
+    def answers(self) -> dict[str, int]:
+        """Recordings that count by the state of their answer; what is to be looked at first."""
+        found = Counter(row.answer for row in self.recordings if row.is_counted)
+        return {state: found[state] for state in _WORST_FIRST if found[state]}
 
     def lost(self) -> dict[str, tuple[int, int]]:
         """By cause: the sum over all recordings that count, and the number of recordings with a loss."""

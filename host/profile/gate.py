@@ -12,7 +12,7 @@ from memleak_android.host.profile.comparison import compare, merged_sites
 from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.gate_result import Gate, GrowthGate, SuppressionUse
 from memleak_android.host.profile.growth import Growth, Trend
-from memleak_android.host.profile.profile import CallSite, Profile, Verdict
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.suppressions import Suppressions
 from memleak_android.host.profile.unowned import UnownedPart
 
@@ -119,15 +119,15 @@ class _Count:
 
 
 def judge(profile: Profile, rules: GateRules) -> Profile:
-    """The profile with its verdict, gate and suppressed sites; unchanged without rules."""
+    """The profile with its gate and suppressed sites; unchanged without rules."""
     if rules.is_empty:
         return profile
-    is_incomplete = profile.gate.is_incomplete if profile.gate else profile.verdict is Verdict.INCOMPLETE
     profile = _with_suppressed(profile, rules.suppressions)
     if profile.answer is not None:
         profile = replace(profile, answer=answer_of(profile))
     if rules.growth and (reason := not_judged(profile)):
-        profile, is_incomplete = replace(profile, notes=tuple(dict.fromkeys((reason, *profile.notes)))), True
+        notes = tuple(dict.fromkeys((reason, *profile.notes)))
+        profile = replace(profile, notes=notes, measurement=Measurement.INCOMPLETE)
     counts = sorted(_counts(profile, rules), key=lambda count: (-count.space, -count.objects, count.id))
     limit = rules.effective_limit
     gate = Gate(
@@ -136,12 +136,10 @@ def judge(profile: Profile, rules: GateRules) -> Profile:
         space=sum(count.space for count in counts),
         objects=sum(count.objects for count in counts),
         culprits=tuple(count.id for count in counts if count.id),
-        is_incomplete=is_incomplete,
         baseline=rules.baseline[1] if rules.baseline else "",
         suppressions=_uses(profile.sites, rules.suppressions),
     )
-    gate = _with_growth(gate, profile, rules)
-    return replace(profile, gate=gate, verdict=_verdict(gate))
+    return replace(profile, gate=_with_growth(gate, profile, rules))
 
 
 def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
@@ -157,7 +155,7 @@ def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
     if not rules.growth.is_by_run:
         unowned = [each for each in profile.unowned if each.part is UnownedPart.MAPPINGS]
         growth = replace(growth, rate=growth.rate + sum(each.bytes_per_s for each in unowned))
-    if gate.limit_space is None or (growth.is_exceeded and not _holds_too_much(gate)):
+    if gate.limit_space is None or (growth.is_exceeded and not gate.holds_too_much):
         culprits = growing
     elif growth.is_exceeded:
         culprits = tuple(dict.fromkeys((*growing, *gate.culprits)))
@@ -173,17 +171,6 @@ def _ids_of_growing_places(profile: Profile) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(site.id for site in profile.sites if site.place in of_place and not site.suppressed_by)
     )
-
-
-def _holds_too_much(gate: Gate) -> bool:
-    too_much = gate.limit_space is not None and gate.space > gate.limit_space
-    return too_much or (gate.limit_objects is not None and gate.objects > gate.limit_objects)
-
-
-def _verdict(gate: Gate) -> Verdict:
-    if _holds_too_much(gate) or (gate.growth is not None and gate.growth.is_exceeded):
-        return Verdict.LEAKS
-    return Verdict.INCOMPLETE if gate.is_incomplete else Verdict.OK
 
 
 def _with_suppressed(profile: Profile, templates: Sequence[str]) -> Profile:

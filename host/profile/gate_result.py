@@ -1,4 +1,4 @@
-"""The grounds of a verdict: limits, and what counted against them."""
+"""The gate: limits, and what counted against them."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -36,12 +36,11 @@ class GrowthGate:
 
 
 CULPRITS = "ids of the sites that broke a limit (where none was broken: that counted), the largest first"
-GATE_INCOMPLETE = "beside the limit: something is missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The grounds of the verdict: what counted, and the limit (null: none).
+    """What counted against the limits of the command line (null: none).
 
     The runtime's sites, regions and suppressed sites do not count. With a baseline only growth above it counts.
     """
@@ -51,7 +50,15 @@ class Gate:
     space: Count
     objects: Count
     culprits: Annotated[tuple[str, ...], Meta(description=CULPRITS)]
-    is_incomplete: Annotated[bool, Meta(description=GATE_INCOMPLETE)]
     baseline: RawText = ""  # its file
     suppressions: tuple[SuppressionUse, ...] = ()  # those that matched
     growth: GrowthGate | None = None  # None = no limit of growth, or growth could not be judged
+
+    @property
+    def holds_too_much(self) -> bool:
+        too_much = self.limit_space is not None and self.space > self.limit_space
+        return too_much or (self.limit_objects is not None and self.objects > self.limit_objects)
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.holds_too_much or (self.growth is not None and self.growth.is_exceeded)

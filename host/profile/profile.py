@@ -28,11 +28,10 @@ from memleak_android.host.profile.ownership import Owner
 from memleak_android.host.profile.unowned import UnownedGrowth
 
 
-class Verdict(StrEnum):
-    """`leaks`: a limit was exceeded (gate.py). `incomplete`: a condition of coverage.py is not met, or not known to be."""
+class Measurement(StrEnum):
+    """`complete`: each condition of coverage.py is met, or missed within what the user allows."""
 
-    OK = "ok"
-    LEAKS = "leaks"
+    COMPLETE = "complete"
     INCOMPLETE = "incomplete"
 
 
@@ -58,7 +57,10 @@ OWNER = "as --mine or --not-mine say"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A function; offset from its start, 0 for inlined ones. module "" = no mapping, function "" = no name."""
+    """A function; offset from its start, 0 for inlined ones. module "" = no mapping, function "" = no name.
+
+    The start of nameless code is that of its FDE; offset 0 where it has none.
+    """
 
     address: Address  # in the process, as unwound (a return address for callers)
     module: RawText  # path as mapped
@@ -71,6 +73,11 @@ class Frame:
     file: RawText | None = None
     line: Count | None = None
     owner: Annotated[Owner, Meta(description=OWNER)] | None = None
+
+    @property
+    def start(self) -> int:
+        """The function's vaddr."""
+        return max(0, self.vaddr - self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +345,7 @@ CHURN = "allocated and freed since, by stack; most blocks first"
 class Profile:
     """memleak-android's result at one instant. Sites are sorted by inuse_space, largest first."""
 
-    verdict: Verdict
+    measurement: Measurement
     target: Target
     duration_ns: Count
     totals: Totals
@@ -363,3 +370,7 @@ class Profile:
     growth_in_all: Annotated[Growth, Meta(description=IN_ALL)] | None = None  # None = not judged
     answer: Answer | None = None  # None = of several recordings
     limits: tuple[MemoryLimit, ...] = ()  # () = none is known
+
+    @property
+    def is_over_limit(self) -> bool:
+        return self.gate is not None and self.gate.is_exceeded

@@ -171,12 +171,12 @@ def _is_allocator(module: str, function: str) -> bool:
 
 
 @lru_cache(maxsize=65_536)
-def _is_runtime(module: str) -> bool:
+def is_runtime(module: str) -> bool:
     return RUNTIME_MODULE.fullmatch(module_name(module)) is not None
 
 
 def _runtime_part(frames: Sequence[Frame]) -> Sequence[Frame]:
     for i, frame in enumerate(frames):
-        if not _is_runtime(frame.module):
+        if not is_runtime(frame.module):
             return frames[:i]
     return frames

@@ -48,6 +48,7 @@ from memleak_android.host.session.unmeasured_children import UnmeasuredChildren
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.stacks.perf_maps import PerfMaps
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
+from memleak_android.host.symbols.packages import PackageSearch
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
@@ -112,7 +113,8 @@ def measure(plan: Measurement) -> Measured:
     with _writer(plan) as writer, _files(plan) as opened, open_marks() as marks:
         files, start, memory, scan = opened
         unwinder = StackUnwinder(writer.read_block, files, capture.kernel_symbols, capture.python)
-        symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
+        packages = PackageSearch(is_live=True)
+        symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir(), packages=packages)
         look = MemoryLook(capture, scan) if plan.reachability else None
         parts = _Parts(capture, files, writer, unwinder, symbolizer, SmapsReader(capture, memory))
         live = (

@@ -15,6 +15,7 @@ from memleak_android.host.profile.profile import SymbolClass
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile
 from memleak_android.host.symbols.demangle import demangle_all
 from memleak_android.host.symbols.line_table import LineTable, Location, load_line_table
+from memleak_android.host.symbols.packages import PackageSearch
 from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
 from memleak_android.unwind.cfi.cache_sharing import Sharing
 from memleak_android.unwind.elf_headers import ElfSections
@@ -75,7 +76,9 @@ class Symbolizer:
         cache_dir: Path | None = None,
         search: DebugFileSearch | None = None,
         sharing: Sharing | None = None,
+        packages: PackageSearch | None = None,
     ) -> None:
+        self.packages = packages or PackageSearch()
         self._search = search or DebugFileSearch(symbol_dirs)
         self._cache_dir = cache_dir
         self._sharing = sharing

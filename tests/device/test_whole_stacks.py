@@ -55,6 +55,6 @@ def test_what_a_handler_interrupts_is_named_as_missing(tracer: str, tmp_path: Pa
     """The handler's own stack is sent, not that on which the signal came."""
     report = run(tracer, tmp_path, "--", built("alternate_stack"), codes=[0, 6]).report
     (found,) = (site for site in report["sites"] if "on_signal" in functions(site))
-    assert (found["end"], report["verdict"]) == ("STACK_TRUNCATED", "incomplete")
+    assert (found["end"], report["measurement"]) == ("STACK_TRUNCATED", "incomplete")
     (note,) = (note for note in report["notes"] if "stacks are cut" in note)
     assert "1 behind a signal handler" in note

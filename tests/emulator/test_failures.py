@@ -169,7 +169,7 @@ def test_what_came_before_the_cable_was_pulled_is_reported(
     finally:
         machine.plug_in()
     assert any(f"the connection to device {machine.serial} was cut" in note for note in found["notes"])
-    check_planted(found, verdict="incomplete")
+    check_planted(found, measurement="incomplete")
 
 
 @bpf_first
@@ -183,7 +183,7 @@ def test_an_agent_that_is_killed_leaves_its_report_and_the_app(
     words = ("--tracer", tracer, "--interval", "1s")
     found = report(machine, tmp_path, APP, *words, end=kill, code=6)
     assert any("the agent died: exit code 137 (signal 9)" in note for note in found["notes"])
-    check_planted(found, verdict="incomplete")
+    check_planted(found, measurement="incomplete")
     before = process_times(machine, APP)
     machine.shell(f"am start -n {APP}/.MainActivity")
     time.sleep(1)

@@ -45,7 +45,7 @@ def one_more_round(
     assert machine.wait_for_process(package) == pid
     check_clean(machine, package)
     found: dict[str, Any] = json.loads(path.read_text())
-    assert (found["target"]["tracer"], found["verdict"]) == ("inline", "ok")
+    assert (found["target"]["tracer"], found["measurement"]) == ("inline", "complete")
     assert not any(found["totals"]["lost"].values()) and found["unwinding"]["partial"] == 0
     return found
 

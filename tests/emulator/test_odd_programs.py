@@ -33,7 +33,10 @@ def test_as_untraced(machine: Machine, program: str, name: str, tmp_path: Path) 
     report = tmp_path / "report.json"
     done = run(machine, "-q", "--tracer", "preload", "--json", report, "--", program, name)
     found = json.loads(report.read_text())
-    assert (found["verdict"], found["target"]["exit_status"]) == ("ok", 0), (done.stdout, done.stderr)
+    assert (found["measurement"], found["target"]["exit_status"]) == ("complete", 0), (
+        done.stdout,
+        done.stderr,
+    )
     held = [
         one["inuse_objects"] for one in found["sites"] if one["inuse_space"] == BYTES * one["inuse_objects"]
     ]

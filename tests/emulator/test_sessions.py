@@ -100,13 +100,13 @@ def in_order(functions: Sequence[str], frames: Sequence[Mapping[str, Any]]) -> b
     return all(any(name == function for name in names) for function in functions)
 
 
-def check_planted(found: Mapping[str, Any], verdict: str = "ok") -> None:
+def check_planted(found: Mapping[str, Any], measurement: str = "complete") -> None:
     """Every planted leak with its bytes and blocks, its file and line; no other site of the app's own code.
 
     But for hand_over: the exchange that its destructor empties at exit, and an app does not exit.
     """
     assert found["unwinding"]["complete"] >= 0.99 * found["unwinding"]["stacks"], found["unwinding"]
-    assert found["verdict"] == verdict and found["totals"]["unattributed_objects"] == 0
+    assert found["measurement"] == measurement and found["totals"]["unattributed_objects"] == 0
     known = []
     for name, planted in PLANTED.items():
         sites = sites_of(planted, found)

@@ -154,6 +154,19 @@ class UnwindTable:
                     return ids
         return ids
 
+    def function_at(self, vaddr: int) -> tuple[int, int] | None:
+        """Start and end of the function around a vaddr, by its FDE; None = it has none (entries of .ARM.exidx have no end)."""
+        for table in self.sources:
+            if not isinstance(table, CfiSource):
+                continue
+            for index in table.indexes():
+                last = int(np.searchsorted(index.starts, np.uint64(vaddr), "right")) - 1
+                for i in range(last, max(last - _OVERLAPS_MAX, -1), -1):
+                    start, end = _bounds(table, int(index.offsets[i]))
+                    if start <= vaddr < end:
+                        return start, end
+        return None
+
     def compile_with(self, compiled: CompiledTable | None) -> None:
         """Takes rows of the whole file that were compiled from these very sources."""
         self.compiled = compiled
@@ -287,6 +300,15 @@ def _decode_ahead(
     ahead = table.ahead(offsets)
     numbers[new] = NOT_PLAIN if ahead is None else ahead.decode(offsets)
     return ahead or table.decoded, numbers
+
+
+def _bounds(table: CfiSource, offset: int) -> tuple[int, int]:
+    """Nothing where the entry is malformed."""
+    try:
+        fde = table.section.fde(offset)
+    except BadCfiError:
+        return 0, 0
+    return fde.start, fde.end
 
 
 def _function_of(table: RowSource, offset: int) -> _Function:

@@ -21,7 +21,7 @@ int ml_blocks_log(const char *format, ...) __attribute__((format(printf, 1, 2)))
 
 /*
  * The agent could not measure a part of what the host asked for. Condition and answer are words of host/profile/coverage.py. A
- * report with a gap is not complete; a tolerated gap leaves the verdict `ok`.
+ * report with a gap is not complete; a tolerated gap leaves it `complete`.
  */
 #define ML_GAP_FUNCTIONS "functions no"
 #define ML_GAP_RECORD "record no"

@@ -48,11 +48,11 @@ def freed_elsewhere(profile: Profile) -> tuple[int, int] | None:
 
 
 def display_name(frame: Frame) -> str:
-    """The function, for nameless code `module+0xvaddr`, else the address."""
+    """The function, for nameless code `module+0xstart`, else the address."""
     if frame.function:
         return bounded(frame.function)
     if frame.module:
-        return f"{bounded(module_name(frame.module))}+{frame.vaddr:#x}"
+        return f"{bounded(module_name(frame.module))}+{frame.start:#x}"
     return f"{frame.address:#x}" if frame.address else "[no mapping]"
 
 

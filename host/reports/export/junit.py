@@ -1,4 +1,4 @@
-"""JUnit's XML, for CI that shows test results: the measurement, the limit, and each site that counted as a test case."""
+"""JUnit's XML, for CI that shows test results: the limit, each site that counted, and the measurement as test cases."""
 
 import re
 from datetime import UTC, datetime
@@ -6,12 +6,14 @@ from typing import TextIO
 from xml.etree import ElementTree
 
 from memleak_android.host.profile.culprit import responsible_frame
-from memleak_android.host.profile.profile import CallSite, Profile, Verdict
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_text
 from memleak_android.host.reports.export.exported import display_name
 from memleak_android.host.reports.text.answer import answer_text
-from memleak_android.host.reports.text.gate import culprits, failure_lines, verdict_line
+from memleak_android.host.reports.text.gate import culprits, failure_lines, gate_text
+from memleak_android.host.reports.text.growth import site_growth
+from memleak_android.host.reports.text.measurement import measured_line
 
 SITES_MAX = 200
 FRAMES_MAX = 100
@@ -21,8 +23,8 @@ SUITE = "memleak-android"
 
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
     """Sites fail only where the limit is broken; an incomplete result is an error of the case `measurement`."""
-    cases = [_measurement(profile), _limit(profile)]
-    cases += [_site(site, profile) for site in culprits(profile)[:SITES_MAX]]
+    sites = [_site(site, profile) for site in culprits(profile)[:SITES_MAX]]
+    cases = [_limit(profile), *sites, _measurement(profile)]
     taken = datetime.fromtimestamp(profile.wall_clock_s, UTC).replace(tzinfo=None)
     counts = {name: sum(case.find(tag) is not None for case in cases) for name, tag in _TAGS.items()}
     figures = {"tests": str(len(cases)), **{name: str(count) for name, count in counts.items()}}
@@ -30,9 +32,10 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
     suites = ElementTree.Element("testsuites", figures)
     about = {"timestamp": taken.isoformat(timespec="seconds"), "hostname": "localhost"}
     suite = ElementTree.SubElement(suites, "testsuite", figures | about)
-    if answer := answer_text(profile):
+    if profile.answer is not None:
         properties = ElementTree.SubElement(suite, "properties")
-        ElementTree.SubElement(properties, "property", name="answer", value=_xml(answer))
+        for name, value in (("verdict", profile.answer.state), ("answer", answer_text(profile))):
+            ElementTree.SubElement(properties, "property", name=name, value=_xml(value))
     suite.extend(cases)
     ElementTree.indent(suites, " ")
     stream.write('<?xml version="1.0" encoding="UTF-8"?>\n')
@@ -48,20 +51,27 @@ def _case(name: str, group: str = SUITE) -> ElementTree.Element:
 
 def _measurement(profile: Profile) -> ElementTree.Element:
     case = _case("measurement")
-    is_incomplete = profile.gate.is_incomplete if profile.gate else profile.verdict is Verdict.INCOMPLETE
-    if is_incomplete:
-        error = ElementTree.SubElement(case, "error", type="incomplete", message="something is missing")
-        error.text = _xml("\n".join(map(bounded, profile.notes)))
+    measured = measured_line(profile)
+    if profile.measurement is Measurement.INCOMPLETE:
+        error = ElementTree.SubElement(case, "error", type="incomplete", message=_xml(measured))
+        error.text = _xml("\n".join((measured, *map(bounded, profile.notes))))
+    else:
+        ElementTree.SubElement(case, "system-out").text = _xml(measured)
     return case
 
 
 def _limit(profile: Profile) -> ElementTree.Element:
     case, gate = _case("leak limit"), profile.gate
+    answer = list(filter(None, [answer_text(profile)]))
     if gate is None or (gate.limit_space is None and gate.growth is None):
-        ElementTree.SubElement(case, "skipped", message="no --fail-on-leak or -growth, and no --baseline")
-    elif profile.verdict is Verdict.LEAKS:
-        failure = ElementTree.SubElement(case, "failure", type="limit", message=_xml(verdict_line(gate)))
-        failure.text = _xml("\n".join(failure_lines(profile)))
+        message = "; ".join((*answer, "no --fail-on-leak or -growth, and no --baseline"))
+        ElementTree.SubElement(case, "skipped", message=_xml(message))
+    elif gate.is_exceeded:
+        message = "; ".join((*answer, gate_text(gate)))
+        failure = ElementTree.SubElement(case, "failure", type="limit", message=_xml(message))
+        failure.text = _xml("\n".join((*answer, *failure_lines(profile))))
+    else:
+        ElementTree.SubElement(case, "system-out").text = _xml("\n".join((*answer, gate_text(gate))))
     return case
 
 
@@ -69,9 +79,10 @@ def _site(site: CallSite, profile: Profile) -> ElementTree.Element:
     frame = responsible_frame(site.frames)
     name = f"{display_name(frame)} {site.id}" if frame else site.id
     case = _case(name, f"{SUITE}.{bounded(module_name(frame.module))}" if frame and frame.module else SUITE)
-    if profile.verdict is Verdict.LEAKS:
+    if profile.is_over_limit:
         held = amount(site.inuse_space, site.inuse_objects)
-        failure = ElementTree.SubElement(case, "failure", type="leak", message=f"{held} outstanding")
+        message = "; ".join(filter(None, (f"{held} outstanding", site_growth(site))))
+        failure = ElementTree.SubElement(case, "failure", type="leak", message=message)
         failure.text = _xml("\n".join(frame_text(one) for one in site.frames[:FRAMES_MAX]))
     return case
 

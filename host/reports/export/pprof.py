@@ -17,6 +17,8 @@ from memleak_android.host.reports.export.exported import (
     named,
 )
 from memleak_android.host.reports.export.protobuf_schema import message_class, messages
+from memleak_android.host.reports.text.answer import answer_text
+from memleak_android.host.reports.text.measurement import measured_line
 
 # pprof hides what matches at the leaf, so that the allocation's caller is on top.
 ALLOCATORS = r"malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|p?valloc|operator new(\[\])?\(.*"
@@ -92,7 +94,7 @@ class _Writer:
         message.default_sample_type = self._string(shown)
         message.drop_frames = self._string(ALLOCATORS)
         about = f"memleak-android {version('memleak-android')}, tracer {profile.target.tracer}"
-        for note in (about, f"verdict {profile.verdict}", *profile.notes):
+        for note in filter(None, (answer_text(profile), about, *profile.notes, measured_line(profile))):
             message.comment.append(self._string(bounded(note)))
 
     def _main_mapping_first(self) -> None:

@@ -8,11 +8,13 @@ import msgspec
 
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.field_types import NO_LEAKS
-from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.profile import CallSite, Frame, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, leaks_text, relative_source
 from memleak_android.host.reports.export.exported import display_name
-from memleak_android.host.reports.text.answer import answer_text
+from memleak_android.host.reports.json.report import answer_object
+from memleak_android.host.reports.text.answer import answer_text, level
+from memleak_android.host.reports.text.measurement import measured_line
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 RULE = "outstanding-allocation"
@@ -32,20 +34,25 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
 def _run(profile: Profile, options: ReportOptions) -> dict[str, Any]:
     sites = [site for site in profile.sites if _is_reported(site, profile)]
     sites.sort(key=lambda site: -site.inuse_space)
-    notes = [*filter(None, [answer_text(profile)]), *profile.notes]
+    notes = [("note", note) for note in profile.notes]
     if len(sites) > RESULTS_MAX:
-        notes.append(f"{len(sites) - RESULTS_MAX} smaller sites are left out")
+        notes.append(("note", f"{len(sites) - RESULTS_MAX} smaller sites are left out"))
+    is_incomplete = profile.measurement is Measurement.INCOMPLETE
+    notes.append(("warning" if is_incomplete else "note", measured_line(profile)))
+    if profile.answer is not None:
+        notes.insert(0, (level(profile), answer_text(profile)))
     return {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
         "invocations": [
             {
-                "executionSuccessful": profile.verdict is not Verdict.INCOMPLETE,
+                "executionSuccessful": not is_incomplete,
                 "toolExecutionNotifications": [
-                    {"level": "note", "message": {"text": bounded(note)}} for note in notes
+                    {"level": level, "message": {"text": bounded(text)}} for level, text in notes
                 ],
             }
         ],
+        "properties": {"answer": answer_object(profile)},
         "results": [_result(site, profile, options) for site in sites[:RESULTS_MAX]],
     }
 
@@ -94,7 +101,7 @@ def _result(site: CallSite, profile: Profile, options: ReportOptions) -> dict[st
 
 
 def _level(profile: Profile) -> str:
-    if profile.verdict is Verdict.LEAKS:
+    if profile.is_over_limit:
         return "error"
     gate = profile.gate
     return "note" if gate and (gate.limit_space is not None or gate.growth) else "warning"

@@ -14,8 +14,8 @@ from memleak_android.host.profile.fleet_profile import (
 )
 from memleak_android.host.reports.base import ROOT, bounded
 from memleak_android.host.reports.export.exported import display_name
-from memleak_android.host.reports.html.page_data import stack_row
-from memleak_android.host.reports.text.gate import verdict_line
+from memleak_android.host.reports.html.page_data import gate_and_measurement, stack_row
+from memleak_android.host.reports.text.fleet import answers_line
 
 SITES_MAX = 1_000
 RECORDINGS_MAX = 5_000
@@ -36,8 +36,9 @@ def fleet_data(fleet: FleetProfile) -> dict[str, Any]:
     rest, ends = fleet.sites[SITES_MAX:], {site.id: site.end for site in fleet.sites}
     return {
         "title": _title(counted),
-        "verdict": str(fleet.mean.verdict),
-        "why": verdict_line(fleet.mean.gate) if fleet.mean.gate else "",
+        "answer": answers_line(fleet),
+        "state": next(iter(fleet.answers), ""),
+        **gate_and_measurement(fleet.mean),
         "facts": _facts(fleet, counted),
         "notes": [bounded(note) for note in fleet.notes],
         "counted": len(counted),

@@ -9,7 +9,7 @@ from typing import Any
 from memleak_android.host.profile.comparison import Comparison, merged_sites
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.fleet_profile import OnlyOn, SitePrevalence, VersionChange
-from memleak_android.host.profile.profile import CallSite, Frame, PastSite, ProcessSum, Profile
+from memleak_android.host.profile.profile import CallSite, Frame, Measurement, PastSite, ProcessSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import amount, bounded, frame_text, leaks_text, source_line
@@ -23,9 +23,11 @@ from memleak_android.host.reports.html.flame_tree import (
     flat_tree,
 )
 from memleak_android.host.reports.text.answer import answer_text
+from memleak_android.host.reports.text.by_place import package_text
 from memleak_android.host.reports.text.comparison import difference_line
-from memleak_android.host.reports.text.gate import verdict_line
+from memleak_android.host.reports.text.gate import gate_text
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
+from memleak_android.host.reports.text.measurement import measured_line
 from memleak_android.host.reports.text.memory import memory_line
 from memleak_android.host.reports.text.past import ages_text, peak_line
 from memleak_android.host.reports.text.processes import process_names, process_text
@@ -60,10 +62,18 @@ def profile_data(profile: Profile) -> dict[str, Any]:
         "facts": _facts(profile),
         "answer": answer_text(profile),
         "state": str(profile.answer.state) if profile.answer else "",
-        "verdict": str(profile.verdict),
-        "why": verdict_line(profile.gate) if profile.gate else "",
+        **gate_and_measurement(profile),
         "notes": [bounded(note) for note in profile.notes],
         "isDiff": False,
+    }
+
+
+def gate_and_measurement(profile: Profile) -> dict[str, Any]:
+    return {
+        "isOverLimit": profile.is_over_limit,
+        "why": gate_text(profile.gate) if profile.gate else "",
+        "measured": measured_line(profile),
+        "isComplete": profile.measurement is Measurement.COMPLETE,
     }
 
 
@@ -84,7 +94,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "facts": [*_facts(comparison.new), ["compared with", was]],
         "answer": difference_line(comparison),
         "state": str(comparison.difference.outcome),
-        "verdict": str(comparison.new.verdict),
+        **gate_and_measurement(comparison.new),
         "why": f"{sum(1 for change in comparison.changes if change.space > 0)} sites grew",
         "notes": [bounded(note) for note in comparison.notes],
         "isDiff": True,
@@ -115,6 +125,11 @@ def _data(
         "sites": [_site_row(one, names) for one in ranked[:SITES_MAX]],
         "sitesLeftOut": max(0, len(ranked) - SITES_MAX),
         "modules": _modules(sites, n_weights),
+        "packages": {
+            bounded(module_name(place.module)): bounded(package_text(place.package))
+            for place in profile.places
+            if place.package is not None
+        },
         "timeline": _timeline(profile),
         "peak": _peak(profile),
         "churn": [_past_row(site) for site in profile.churn],

@@ -8,6 +8,7 @@ from memleak_android.host.profile.changes import Difference, Held, PlaceChange, 
 from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.json.report import REPORT
+from memleak_android.host.reports.text.comparison import difference_line
 
 
 def write(comparison: Comparison, stream: TextIO, options: ReportOptions) -> None:
@@ -22,7 +23,8 @@ def _diff(comparison: Comparison) -> dict[str, Any]:
     before, after = comparison.unattributed
     return {
         "schema": "memleak-android/diff/1",
-        "answer": REPORT.form(Difference).write(comparison.difference),
+        "answer": {"line": difference_line(comparison)}
+        | msgspec.to_builtins(REPORT.form(Difference).write(comparison.difference)),
         "old": Held(old.inuse_space, old.inuse_objects),
         "new": Held(new.inuse_space, new.inuse_objects),
         "unattributed_old": before,

@@ -1,10 +1,11 @@
 """fleet.json: a FleetProfile as `memleak-android/fleet/1`; its JSON Schema is fleet.schema.json."""
 
-from typing import Any, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import msgspec
-from msgspec import NODEFAULT
+from msgspec import NODEFAULT, Meta
 
+from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.field_types import Count
 from memleak_android.host.profile.fleet_profile import FleetProfile
 from memleak_android.host.profile.profile import Frame
@@ -43,8 +44,9 @@ def _frame(frame: Frame) -> FleetFrame:
 def _with_head(schema: Schema, recordings: Member) -> Member:
     """The schema's name and the number of counted recordings come first."""
     name = Field("schema", Literal["memleak-android/fleet/1"], NODEFAULT, "counted", lambda counted: SCHEMA)
-    counted = Field("counted", Count, NODEFAULT, "counted")
-    return recordings._replace(fields=[name, counted, *recordings.fields])
+    answers = Annotated[dict[AnswerState, Count], Meta(description="recordings that count, by their answer")]
+    head = [Field("answers", answers, NODEFAULT, "answers"), Field("counted", Count, NODEFAULT, "counted")]
+    return recordings._replace(fields=[name, *head, *recordings.fields])
 
 
 FLEET = Schema(

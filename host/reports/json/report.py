@@ -1,10 +1,11 @@
-"""report.json: a Profile as `memleak-android/report/1`, written, read back, and its JSON Schema.
+"""report.json: a Profile as `memleak-android/report/2`, written, read back, and its JSON Schema.
 
 Its fields are those of the dataclasses in host/profile, but for the special ones here. Fields are only added within a
-major.
+major. report/1 is read too.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,14 +16,16 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile.answer import Answer, Place
+from memleak_android.host.profile.answer import Answer, AnswerState, Place
 from memleak_android.host.profile.field_types import HEX, RAW, Count
+from memleak_android.host.profile.gate_result import Gate
 from memleak_android.host.profile.growth import Growth
 from memleak_android.host.profile.profile import (
     CallSite,
     Frame,
     LeakKind,
     LeakSum,
+    Measurement,
     MemoryUse,
     ModuleSummary,
     Origin,
@@ -34,10 +37,12 @@ from memleak_android.host.profile.profile import (
 from memleak_android.host.profile.site_id import NAME_MAX
 from memleak_android.host.reports.base import ReportOptions, bounded
 from memleak_android.host.reports.json.schema import Codec, Convert, Field, Member, Schema
+from memleak_android.host.reports.text.answer import answer_text
 from memleak_android.host.reports.text.stops import StopSum
 from memleak_android.unwind.trace import TraceEnd
 
-SCHEMA = "memleak-android/report/1"
+SCHEMA = "memleak-android/report/2"
+SCHEMA_1 = "memleak-android/report/1"
 
 _NO_SITES = '\n "sites": []'  # in the JSON of a report without its sites; line feeds within names are escaped
 _FRAMES_KEPT_MAX = 1 << 17
@@ -46,6 +51,9 @@ _ERROR_MAX = 200  # characters of an error that quotes the file
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _U64_MAX = 2**64 - 1
 
+VERDICT = "state of the answer; null: there is none (the mean of several recordings)"
+ANSWER = "null: as verdict"
+LINE = "the first line of all reports"
 OTHERS = "of the other processes, those that held most"
 
 
@@ -54,7 +62,9 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
 
     Sites are written one by one: all of them at once, as JSON or as objects to be encoded, can be gigabytes.
     """
-    encoded = msgspec.json.encode(REPORT.form(Profile).write(profile))
+    report = REPORT.form(Profile).write(profile)
+    report.answer = answer_object(profile)
+    encoded = msgspec.json.encode(report)
     before, mark, after = msgspec.json.format(encoded, indent=1).decode().partition(_NO_SITES)
     stream.write(before + mark.removesuffix("]"))
     show_allocs = options.show_allocs and not options.combined_only
@@ -66,6 +76,15 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
         begin = ",\n  " if number else "\n  "
         stream.write(begin + msgspec.json.encode(struct).decode())
     stream.write(("\n ]" if profile.sites else "]") + after + "\n")
+
+
+def answer_object(profile: Profile) -> Any:
+    """`answer`, with the first line of all reports; None without an answer."""
+    if profile.answer is None:
+        return None
+    answer = REPORT.form(Answer).write(profile.answer)
+    answer.line = _utf8(answer_text(profile))
+    return answer
 
 
 class _FrameLines:
@@ -85,13 +104,14 @@ class _FrameLines:
 
 
 def read_report(data: bytes, name: str) -> Profile:
-    """Read a report.json; fields of later minor versions are ignored. Raises UsageError naming `name`.
+    """Read a report.json or a report/1; fields of later minor versions are ignored. Raises UsageError naming `name`.
 
     Names of functions, modules and files stay as they are, for the ids; reports escape them. All other text is
     escaped here: it is not expected to be hostile elsewhere.
     """
-    form = REPORT.form(Profile)
     try:
+        is_first = msgspec.json.decode(data, type=_Head).schema == SCHEMA_1
+        form = (_REPORT_1 if is_first else REPORT).form(Profile)
         report = msgspec.json.decode(data, type=form.struct)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         other = _OTHER_VERSION.search(data[:_ERROR_MAX])
@@ -162,9 +182,59 @@ def _if_any(write: Convert) -> Convert:
     return lambda value: write(value) if value else UNSET
 
 
-def _with_schema(schema: Schema, verdict: Member) -> Member:
-    mark = Field("schema", Literal["memleak-android/report/1"], NODEFAULT, "verdict", lambda verdict: SCHEMA)
-    return verdict._replace(fields=[mark, *verdict.fields])
+class _Head(msgspec.Struct):
+    schema: str = ""
+
+
+def _with_head(schema: Schema, measurement: Member) -> Member:
+    """The answer first."""
+    mark = Literal["memleak-android/report/2"]
+    answer = schema.codec(Annotated[Answer | None, Meta(description=ANSWER)]).type
+    head = [
+        Field("schema", mark, NODEFAULT, "measurement", lambda value: SCHEMA),
+        Field(
+            "verdict", Annotated[AnswerState | None, Meta(description=VERDICT)], NODEFAULT, "answer", _state
+        ),
+        Field("answer", answer, NODEFAULT, "answer", lambda answer: None),  # write() fills it
+    ]
+    return measurement._replace(fields=[*head, *measurement.fields])
+
+
+def _state(answer: Answer | None) -> AnswerState | None:
+    return answer.state if answer is not None else None
+
+
+def _in_head(schema: Schema, answer: Member) -> Member:
+    codec = schema.codec(Answer)
+    return Member([], read=lambda answer: None if answer is None else codec.read(answer))
+
+
+def _with_line(schema: Schema, state: Member) -> Member:
+    """write() fills it."""
+    line = Field("line", Annotated[str, Meta(description=LINE)], NODEFAULT, "why")
+    return state._replace(fields=[*state.fields, line])
+
+
+def _with_result(schema: Schema, culprits: Member) -> Member:
+    result = Annotated[bool, Meta(description="a limit was exceeded")]
+    return culprits._replace(
+        fields=[*culprits.fields, Field("is_exceeded", result, NODEFAULT, "is_exceeded")]
+    )
+
+
+def _measurement_of_1(schema: Schema, measurement: Member) -> Member:
+    """report/1 had one field for the limit (leaks) and the measurement (incomplete)."""
+
+    def read(struct: Any) -> Measurement:
+        is_incomplete = struct.gate.is_incomplete if struct.gate else struct.verdict == "incomplete"
+        return Measurement.INCOMPLETE if is_incomplete else Measurement.COMPLETE
+
+    verdict = Field("verdict", Literal["ok", "leaks", "incomplete"], NODEFAULT, "measurement")
+    return Member([verdict], read_struct=read)
+
+
+def _result_of_1(schema: Schema, culprits: Member) -> Member:
+    return culprits._replace(fields=[*culprits.fields, Field("is_incomplete", bool, NODEFAULT, "culprits")])
 
 
 def _filled_later(schema: Schema, listed: Member) -> Member:
@@ -271,31 +341,37 @@ def _stops(schema: Schema, stops: Member) -> Member:
     return Member([field], lambda stops: codec.read(stops).each if stops else ())
 
 
-REPORT = Schema(
-    codecs={
-        str: lambda schema: Codec(str, _utf8, bounded),
-        RAW: lambda schema: Codec(str, _utf8),
-        HEX: lambda schema: Codec(Annotated[str, Meta(pattern="^0x[0-9a-f]+$")], hex, _address),
-        tuple[LeakSum, ...]: _leaks,
-        tuple[tuple[str, str], ...]: _labels,
-        tuple[tuple[str, int, int], ...]: _memory_parts,
-    },
-    names={(Profile, "modules"): "symbols", (ModuleSummary, "symbols"): "class"},
-    special={
-        (Profile, "verdict"): _with_schema,
-        (Profile, "sites"): _filled_later,
-        (Profile, "wall_clock_s"): _taken_at,
-        (Profile, "memory"): _memory,
-        (Profile, "stops"): _stops,
-        (CallSite, "frames"): _filled_later,
-        (CallSite, "growth"): _growth,
-        (Place, "growth"): _growth,
-        (Answer, "growth"): _growth,
-        (Profile, "growth_in_all"): _growth,
-        (Growth, "bytes_per_s"): lambda schema, rate: Member([], read_struct=lambda struct: 0.0),
-        (Frame, "file"): _file,
-        (Target, "origin"): _origin,
-        (Unwinding, "ends"): _ends,
-        (Unwinding, "fp_agreement"): lambda schema, agreement: agreement._replace(read=None),
-    },
-)
+_CODECS: dict[Any, Callable[[Schema], Codec]] = {
+    str: lambda schema: Codec(str, _utf8, bounded),
+    RAW: lambda schema: Codec(str, _utf8),
+    HEX: lambda schema: Codec(Annotated[str, Meta(pattern="^0x[0-9a-f]+$")], hex, _address),
+    tuple[LeakSum, ...]: _leaks,
+    tuple[tuple[str, str], ...]: _labels,
+    tuple[tuple[str, int, int], ...]: _memory_parts,
+}
+_NAMES = {(Profile, "modules"): "symbols", (ModuleSummary, "symbols"): "class"}
+_SPECIAL: dict[tuple[type, str], Callable[[Schema, Member], Member]] = {
+    (Profile, "sites"): _filled_later,
+    (Profile, "wall_clock_s"): _taken_at,
+    (Profile, "memory"): _memory,
+    (Profile, "stops"): _stops,
+    (CallSite, "frames"): _filled_later,
+    (CallSite, "growth"): _growth,
+    (Place, "growth"): _growth,
+    (Answer, "growth"): _growth,
+    (Profile, "growth_in_all"): _growth,
+    (Growth, "bytes_per_s"): lambda schema, rate: Member([], read_struct=lambda struct: 0.0),
+    (Frame, "file"): _file,
+    (Target, "origin"): _origin,
+    (Unwinding, "ends"): _ends,
+    (Unwinding, "fp_agreement"): lambda schema, agreement: agreement._replace(read=None),
+}
+_SPECIAL_OF_1 = {(Profile, "measurement"): _measurement_of_1, (Gate, "culprits"): _result_of_1}
+_SPECIAL_OF_2 = {
+    (Profile, "measurement"): _with_head,
+    (Profile, "answer"): _in_head,
+    (Answer, "state"): _with_line,
+    (Gate, "culprits"): _with_result,
+}
+REPORT = Schema(_CODECS, _NAMES, _SPECIAL | _SPECIAL_OF_2)
+_REPORT_1 = Schema(_CODECS, _NAMES, _SPECIAL | _SPECIAL_OF_1)

@@ -33,6 +33,14 @@ def answer_text(profile: Profile) -> str:
     return answer_line(profile, profile.answer) if profile.answer is not None else ""
 
 
+def level(profile: Profile) -> str:
+    """`error` beyond a limit, `warning` of an answer to be looked at, else `note`: of formats for CI."""
+    if profile.is_over_limit:
+        return "error"
+    state = profile.answer.state if profile.answer is not None else None
+    return "warning" if state in (AnswerState.LEAKING, AnswerState.CANNOT_TELL) else "note"
+
+
 def _rest(profile: Profile, answer: Answer) -> str:
     measured = f"measured for {duration_text(profile.duration_ns)}"
     if answer.state is AnswerState.LEAKING and answer.growth is not None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from textwrap import wrap
 
 from memleak_android.host.console import printable
-from memleak_android.host.profile.answer import Answer, AnswerState, Place
+from memleak_android.host.profile.answer import Answer, AnswerState, Package, Place
 from memleak_android.host.profile.answering import counted_places, growing_places
-from memleak_android.host.profile.coverage import is_complete, what_is_tolerated, what_lacks
+from memleak_android.host.profile.coverage import what_lacks
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
 from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.profile import CallSite, LeakKind, Profile, SymbolClass
@@ -15,10 +15,11 @@ from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.short_names import short_name
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedPart
-from memleak_android.host.reports.base import ReportOptions, bounded, relative_source
+from memleak_android.host.reports.base import ReportOptions, relative_source
 from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text
-from memleak_android.host.reports.text.gate import verdict_line
+from memleak_android.host.reports.text.gate import gate_text
+from memleak_android.host.reports.text.measurement import measured_line
 from memleak_android.host.reports.text.missing_symbols import way_out
 from memleak_android.host.reports.text.processes import process_lines
 from memleak_android.host.reports.text.source import source_line_text
@@ -61,12 +62,12 @@ def lines(profile: Profile, answer: Answer, options: ReportOptions) -> Iterator[
         yield "dim", rest
     yield "", ""
     if profile.gate is not None:
-        yield "", f"gate: {verdict_line(profile.gate)}"
+        yield "", f"gate: {gate_text(profile.gate)}"
     yield from _notes(profile)
     if missing := _missing_lines(profile, shown):
         yield "", _cut(missing)
     status = profile.target.exit_status
-    measured = _measured(profile) + (f"; the program {exit_text(status)}" if status is not None else "")
+    measured = measured_line(profile) + (f"; the program {exit_text(status)}" if status is not None else "")
     yield from (("dim", line) for line in wrap(measured, WIDTH, subsequent_indent="  ")[:LINES_MAX])
     yield "", f"next: {_next_step(profile, answer)}"
 
@@ -156,9 +157,11 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     module = module_name(place.module) if place.module else ""
     frame = responsible_frame(site.frames) if site is not None and not name else None
     if frame is not None and module and not is_generated(place.module):
-        name = f"{module}+{frame.vaddr:#x}"
+        name = f"{module}+{frame.start:#x}"
     name = name or (f"nameless code of {module}" if module else "no stack")
     at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
+    if place.package is not None:
+        at += f"{' ' * bool(at)}· {package_text(place.package)}"
     if site is not None and name and (called := called_function(site.frames)):
         at += f"{',' * bool(at)} by {_middle_cut(short_name(called.function), CALLED_MAX)}"
     about = [] if place.kind in ("user", _OF_RUNTIME) else [place.kind]
@@ -168,6 +171,12 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
         about.append("approximate")
     parts = (_middle_cut(printable(name)), printable(at), f"({', '.join(about)})" if about else "")
     return "  ".join(part for part in parts if part)
+
+
+def package_text(package: Package) -> str:
+    """`lz4 4.0.2`; `libfoo1 1.2-3 (dpkg)`."""
+    manager = f" ({package.manager})" if package.manager == "dpkg" else ""
+    return f"{package.name} {package.version}{manager}"
 
 
 def _detail(
@@ -228,22 +237,6 @@ def _notes(profile: Profile) -> Iterator[tuple[str, str]]:
         yield from (("yellow", line) for line in found[:LINES_MAX])
     if len(notes) > NOTES_MAX:
         yield "dim", f"note: {len(notes) - NOTES_MAX} more (-v)"
-
-
-def _measured(profile: Profile) -> str:
-    """The last word on the measurement itself."""
-    target = profile.target
-    how = f"one sample per {size_text(target.sample_bytes)}" if target.sample_bytes else "every allocation"
-    how = f"measured: {how} ({bounded(target.tracer)})"
-    if profile.coverage and is_complete(profile.coverage):
-        return f"{how}, complete"
-    if lacks := what_lacks(profile.coverage):
-        more = f"; {len(lacks) - 1} more (-v)" if len(lacks) > 1 else ""
-        is_answer = profile.answer is not None and profile.answer.why == lacks[0]  # the first line has it
-        return f"{how}, incomplete{'' if is_answer else f': {printable(lacks[0])}'}{more}"
-    if tolerated := what_is_tolerated(profile.coverage):
-        return f"{how}, complete but for: {printable('; '.join(tolerated))}"
-    return f"{how}, and it is not known what is missing"
 
 
 def _next_step(profile: Profile, answer: Answer) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.fleet_profile import (
     FleetProfile,
@@ -15,6 +16,7 @@ from memleak_android.host.profile.fleet_profile import (
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, bounded
+from memleak_android.host.reports.text.answer import WORDS
 
 _BROKEN_MAX = 20
 _FRAMES_MAX = 4
@@ -39,7 +41,20 @@ def _lines(fleet: FleetProfile, top: int) -> Iterator[str]:
         yield f"note: {bounded(note)}"
 
 
+def answers_line(fleet: FleetProfile) -> str:
+    """`LEAKING  3 of 4 recordings; 1 NOT GROWING`; "" where none has an answer."""
+    counts = [(count, WORDS[AnswerState(state)]) for state, count in fleet.answers.items()]
+    if not counts:
+        return ""
+    (first, worst), *rest = counts
+    others = "".join(f"; {count:,} {word}" for count, word in rest)
+    return f"{worst}  {first:,} of {fleet.counted:,} recordings{others}"
+
+
 def _head(fleet: FleetProfile) -> Iterator[str]:
+    if answer := answers_line(fleet):
+        yield answer
+        yield ""
     models = {row.model or row.serial for row in fleet.recordings if row.is_counted} - {""}
     abis = sorted({row.abi for row in fleet.recordings if row.is_counted} - {""})
     devices = f" of {len(models)} kinds of devices" if models else ""

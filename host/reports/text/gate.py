@@ -1,10 +1,10 @@
-"""The verdict in words: what counted, the limits, suppressions; a failure has at most 20 lines."""
+"""The gate in words: what counted, the limits, suppressions; a failure has at most 20 lines."""
 
 from collections.abc import Iterator
 
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.gate_result import Gate, GrowthGate
-from memleak_android.host.profile.profile import CallSite, Profile, Verdict
+from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import amount, bounded, frame_text
 from memleak_android.host.reports.text.growth import site_growth
 from memleak_android.host.reports.text.units import rate_text
@@ -13,7 +13,7 @@ SITES_MAX = 8  # two lines each: the failure text is of at most 20 lines
 WIDTH_MAX = 200
 
 
-def verdict_line(gate: Gate) -> str:
+def gate_text(gate: Gate) -> str:
     """Blocks and bytes that counted against each limit."""
     return "; ".join(gate_lines(gate))
 
@@ -75,7 +75,7 @@ def site_line(site: CallSite) -> str:
 def failure_lines(profile: Profile) -> list[str]:
     """Why the check failed; nothing if it did not."""
     gate = profile.gate
-    if gate is None or profile.verdict is not Verdict.LEAKS:
+    if gate is None or not gate.is_exceeded:
         return []
     sites = culprits(profile)
     lines = [f"FAIL: {line}" for line in gate_lines(gate)]

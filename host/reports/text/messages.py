@@ -2,7 +2,6 @@
 
 from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.growth import Trend
-from memleak_android.host.profile.profile import Verdict
 from memleak_android.host.profile.unowned import UnownedPart
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) comes between them.
@@ -11,14 +10,6 @@ SECTIONS = {
     "mmap": "memory mappings",
     "runtime": "held by the C/C++ runtime itself until exit (no leaks)",
 }
-
-VERDICTS = {
-    Verdict.OK: "nothing is missing, and no limit was exceeded",
-    Verdict.LEAKS: "a limit was exceeded",
-    Verdict.INCOMPLETE: "something is missing: see lost, unattributed and the notes",
-}
-
-NOT_COMPLETE = "no limit was exceeded, but it is not complete: "
 
 # Why a stack is not complete, by TraceEnd.
 ENDS = {

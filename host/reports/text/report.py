@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from memleak_android.host.console import printable
-from memleak_android.host.profile.coverage import what_is_tolerated, what_lacks
 from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.losses import loss_text
-from memleak_android.host.profile.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
+from memleak_android.host.profile.profile import CallSite, FpAgreement, Measurement, Profile, SymbolClass
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.reports.base import (
@@ -24,8 +23,9 @@ from memleak_android.host.reports.base import (
 )
 from memleak_android.host.reports.text import by_place, messages
 from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text
-from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
+from memleak_android.host.reports.text.gate import gate_text, suppression_lines
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
+from memleak_android.host.reports.text.measurement import measured_line
 from memleak_android.host.reports.text.memory import memory_lines
 from memleak_android.host.reports.text.missing_symbols import SYSTEM_FOLDERS, way_out
 from memleak_android.host.reports.text.past import ages_text, churn_line, past_lines, peak_line
@@ -37,7 +37,6 @@ KERNEL_TRACER = "kernel"
 BY_FRAME_POINTER = "fp"  # method of a frame
 
 MAX_MODULE_NOTES = 5
-TOLERATED_SHOWN_MAX = 3
 
 SITE_STYLE, FRAME_STYLE, WARNING_STYLE, QUIET_STYLE = "bold", "", "yellow", "dim"
 
@@ -174,21 +173,8 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
     for cause, count in totals.lost.items():
         yield WARNING_STYLE, f"lost           {count:,}: {loss_text(cause) or printable(cause)}"
     if profile.gate is not None:
-        yield "", f"gate           {verdict_line(profile.gate)}"
+        yield "", f"gate           {gate_text(profile.gate)}"
         yield from (("", line) for line in suppression_lines(profile.gate))
-    yield (
-        WARNING_STYLE if profile.verdict is not Verdict.OK else "",
-        f"verdict        {profile.verdict} ({_verdict_text(profile)})",
-    )
-
-
-def _verdict_text(profile: Profile) -> str:
-    if profile.verdict is Verdict.INCOMPLETE and (lacks := what_lacks(profile.coverage)):
-        more = f"; {len(lacks) - 1} more in the notes" if len(lacks) > 1 else ""
-        return f"{printable(lacks[0])}{more}"
-    if profile.verdict is Verdict.OK and (tolerated := what_is_tolerated(profile.coverage)):
-        return f"{messages.NOT_COMPLETE}{printable('; '.join(tolerated[:TOLERATED_SHOWN_MAX]))}"
-    return messages.VERDICTS[profile.verdict]
 
 
 def _sum_of_kind(profile: Profile, kind: str) -> str:
@@ -226,7 +212,7 @@ def _agreement_lines(agreement: FpAgreement | None) -> Iterator[tuple[str, str]]
 
 
 def _advice(profile: Profile) -> Iterator[tuple[str, str]]:
-    """Notes, modules without symbols, and the command to run next."""
+    """Notes, modules without symbols, what is said of the measurement, and the command to run next."""
     for note in profile.notes:
         yield WARNING_STYLE, f"note: {printable(note)}"
     nameless = _nameless_modules(profile)
@@ -241,6 +227,7 @@ def _advice(profile: Profile) -> Iterator[tuple[str, str]]:
     next_step = _next_step(
         profile, any(not m.startswith(SYSTEM_FOLDERS) and not is_generated(m) for m, _ in nameless)
     )
+    yield WARNING_STYLE if profile.measurement is Measurement.INCOMPLETE else "", measured_line(profile)
     if next_step:
         yield "", f"next: {next_step}"
 

@@ -17,7 +17,7 @@ from memleak_android.host.profile.coverage import (
     is_sufficient,
 )
 from memleak_android.host.profile.losses import LOSS_CAUSES
-from memleak_android.host.profile.profile import Profile, Verdict
+from memleak_android.host.profile.profile import Measurement, Profile
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost
 from memleak_android.host.wire.payloads import encode_gap, encode_text
 from tests.support.builders.analysed import profile_of
@@ -59,7 +59,7 @@ def answers(profile: Profile) -> dict[Condition, Answer]:
 def test_complete_where_all_is_answered(tmp_path: Path) -> None:
     profile = measured(tmp_path)
     assert answers(profile) == dict.fromkeys(Condition, Answer.YES)
-    assert is_complete(profile.coverage) and profile.verdict is Verdict.OK
+    assert is_complete(profile.coverage) and profile.measurement is Measurement.COMPLETE
 
 
 def test_the_list_is_closed() -> None:
@@ -81,7 +81,7 @@ def test_no_loss_leads_to_complete(cause: Lost, tmp_path: Path) -> None:
     assert answers(profile)[spoilt] is not Answer.YES and not is_complete(profile.coverage)
     strict = measured(tmp_path, lost={cause: 1}, view=View(max_lost=0))
     if spoilt in (Condition.CALLS, Condition.PROGRAMS):
-        assert strict.verdict is Verdict.INCOMPLETE
+        assert strict.measurement is Measurement.INCOMPLETE
 
 
 @pytest.mark.parametrize("condition", Condition)
@@ -89,7 +89,7 @@ def test_no_loss_leads_to_complete(cause: Lost, tmp_path: Path) -> None:
 def test_no_gap_of_the_agent_leads_to_complete(condition: Condition, answer: Answer, tmp_path: Path) -> None:
     profile = measured(tmp_path, encode_gap(Reason(condition, answer, "it was not there")))
     assert answers(profile)[condition] is answer and not is_complete(profile.coverage)
-    assert (profile.verdict is Verdict.OK) == (answer is Answer.TOLERATED)
+    assert (profile.measurement is Measurement.COMPLETE) == (answer is Answer.TOLERATED)
     assert ("it was not there" in profile.notes) == (answer is not Answer.TOLERATED)
 
 
@@ -98,7 +98,7 @@ def test_no_gap_of_the_agent_leads_to_complete(condition: Condition, answer: Ans
 )
 def test_a_tracer_that_does_not_answer_is_unknown(answered: str, tmp_path: Path) -> None:
     profile = measured(tmp_path, session(f'"coverage": {{{answered}}}'))
-    assert Answer.UNKNOWN in answers(profile).values() and profile.verdict is Verdict.INCOMPLETE
+    assert Answer.UNKNOWN in answers(profile).values() and profile.measurement is Measurement.INCOMPLETE
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_tracer_that_does_not_answer_is_unknown(answered: str, tmp_path: Path)
 )
 def test_a_reason_of_any_shape_counts_against_it(reason: str, tmp_path: Path) -> None:
     profile = measured(tmp_path, session(f'"coverage": {{"functions": [{reason}], "programs": []}}'))
-    assert profile.verdict is Verdict.INCOMPLETE
+    assert profile.measurement is Measurement.INCOMPLETE
 
 
 def test_a_session_without_end_or_status(tmp_path: Path) -> None:
@@ -117,14 +117,14 @@ def test_a_session_without_end_or_status(tmp_path: Path) -> None:
     for left_out in (len(whole) - 2, len(whole) - 1):
         blocks = [block for number, block in enumerate(whole) if number != left_out]
         profile = profile_of(write_recording(tmp_path / "a.memleak", blocks))
-        assert profile.verdict is Verdict.INCOMPLETE, left_out
-    assert profile_of(write_recording(tmp_path / "a.memleak", whole)).verdict is Verdict.OK
+        assert profile.measurement is Measurement.INCOMPLETE, left_out
+    assert profile_of(write_recording(tmp_path / "a.memleak", whole)).measurement is Measurement.COMPLETE
 
 
 def test_a_report_of_cut_stacks_alone_is_not_ok(tmp_path: Path) -> None:
     """By CFI, of which a mapping without a file has none."""
     profile = measured(tmp_path, encode_text(BlockKind.SESSION, SESSION.replace('"fp"', '"cfi"')))
-    assert answers(profile)[Condition.STACKS] is Answer.NO and profile.verdict is Verdict.INCOMPLETE
+    assert answers(profile)[Condition.STACKS] is Answer.NO and profile.measurement is Measurement.INCOMPLETE
     assert "1 of 1 stacks are cut, those of 1 of 1 blocks" in profile.notes
 
 
@@ -151,7 +151,7 @@ def test_not_one_allocation(more: str, answer: Answer, tmp_path: Path) -> None:
 
 
 def test_what_is_newer_than_this_program(tmp_path: Path) -> None:
-    assert measured(tmp_path, Block(30, b"whatever")).verdict is Verdict.INCOMPLETE
+    assert measured(tmp_path, Block(30, b"whatever")).measurement is Measurement.INCOMPLETE
 
 
 def test_a_finished_recording_says_the_same(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.survivors import find_survivors
-from memleak_android.host.profile.profile import Profile, Verdict
+from memleak_android.host.profile.profile import Measurement, Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
@@ -77,7 +77,7 @@ def test_blocks_of_one_key_share_the_stack_of_its_evidence(recorded) -> None:
     assert site.frames[0].function == "calloc"
     assert site.frames[1].module == "/nonexistent/program"
     assert site.oldest_ns == 3 * 10**9
-    assert profile.verdict == Verdict.OK
+    assert profile.measurement == Measurement.COMPLETE
 
 
 def test_keys_of_one_stack_are_one_site(recorded) -> None:
@@ -126,7 +126,7 @@ def test_unattributed_blocks_are_counted_and_named_missing(recorded) -> None:
     profile = recorded(ONE, *snapshot(live))
     assert (profile.totals.inuse_space, profile.totals.inuse_objects) == (21, 2)
     assert (profile.totals.unattributed_space, profile.totals.unattributed_objects) == (5, 1)
-    assert profile.verdict == Verdict.INCOMPLETE
+    assert profile.measurement == Measurement.INCOMPLETE
 
 
 def test_regions_are_sites_of_their_own_and_not_in_the_heaps_totals(recorded) -> None:
@@ -150,7 +150,7 @@ def test_regions_are_sites_of_their_own_and_not_in_the_heaps_totals(recorded) ->
         ("user", 16, "malloc"),
     ]
     assert profile.totals.inuse_space == 16
-    assert profile.verdict == Verdict.OK
+    assert profile.measurement == Measurement.COMPLETE
 
 
 def test_sampled_blocks_are_estimates_with_their_error(recorded) -> None:
@@ -233,7 +233,7 @@ def test_partial_first_snapshot_is_shown_as_such(tmp_path: Path) -> None:
     blocks = [hello(), maps(MAPS), ONE, live]
     profile = profile_of(write_recording(tmp_path / "a.memleak", blocks))
     assert shape(profile) == [(16, 1, False, [0x1000])]
-    assert profile.verdict == Verdict.INCOMPLETE
+    assert profile.measurement == Measurement.INCOMPLETE
     held = "what is held is that of the last snapshot, 0.0 s before its last sign of life"
     assert {
         f"the session did not end in order: {held}",
@@ -279,7 +279,7 @@ def test_malformed_blocks_are_skipped_and_reported(recorded) -> None:
         *snapshot(live_rows({"sequence": 1, "key": 7})),
     )
     assert shape(profile) == [(16, 1, False, [0x1000])]
-    assert profile.verdict == Verdict.INCOMPLETE
+    assert profile.measurement == Measurement.INCOMPLETE
     note = "2 blocks could not be used (malformed EVIDENCE block: record of 0 bytes at byte 0 of 8)"
     assert profile.notes[0] == note
 

@@ -63,7 +63,7 @@ def test_same_program_elsewhere_in_memory_and_with_one_leak_added(
 
 @pytest.mark.parametrize(
     ("content", "error"),
-    [(b"{}", "is not a memleak-android/report/1 file: Object missing"), (b"", "old is empty; name a file")],
+    [(b"{}", "is not a memleak-android/report/2 file: Object missing"), (b"", "old is empty; name a file")],
 )
 def test_other_files_get_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, error: str

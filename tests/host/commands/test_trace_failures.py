@@ -94,7 +94,7 @@ def test_agent_that_dies_later_leaves_an_incomplete_report(line: CommandLine) ->
     result = line.run(*words, scenario={"die_after": "snapshot"})
     assert result.code == 6
     report = json.loads((line.folder / "a.json").read_text())
-    assert report["verdict"] == "incomplete"
+    assert report["measurement"] == "incomplete"
     assert report["totals"]["inuse_space"] == 60
     assert any("the agent died: exit code 3" in note for note in report["notes"])
 
@@ -104,7 +104,7 @@ def test_cut_output_of_the_agent_keeps_what_arrived(line: CommandLine) -> None:
     assert result.code == 6
     report = line.run("report", "-v", "a.memleak")
     assert report.code == 6
-    assert "verdict        incomplete" in report.out
+    assert ", incomplete: " in report.out
     assert "malformed block (cut after" in report.out
 
 

@@ -124,7 +124,7 @@ def test_the_view_of_a_device(session: Session, device: FakeDevice, tmp_path: Pa
     found = report(tmp_path / "out")
     space, objects = leak_of(found)
     assert space == objects * 1009 >= (before if is_cut else after)[0]
-    assert ("was cut" in " ".join(found["notes"])) == (found["verdict"] == "incomplete") == is_cut
+    assert ("was cut" in " ".join(found["notes"])) == (found["measurement"] == "incomplete") == is_cut
     assert b"round 0" in (tmp_path / "out" / "output.txt").read_bytes()
     terminal.assert_put_back()
     assert device.left() == []

@@ -1,4 +1,4 @@
-"""The verdict: limits, suppressions, baselines; what is said of it and which exit code follows."""
+"""The gate: limits, suppressions, baselines; what is said of it and which exit code follows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from memleak_android.host.cli import run
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
 from memleak_android.host.profile.gate_result import Gate, SuppressionUse
-from memleak_android.host.profile.profile import CallSite, Profile, Verdict
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.reports.text.gate import WIDTH_MAX, failure_lines
 from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, frame, profile
 from tests.support.written import written
@@ -20,33 +20,34 @@ HELD, BLOCKS = 23_207 + 997 + 207, 23 + 1 + 3  # the user's sites and the blocks
 
 
 def complete() -> Profile:
-    return profile(verdict=Verdict.OK)
+    return profile(measurement=Measurement.COMPLETE)
 
 
-def gate_of(of: Profile, rules: GateRules) -> tuple[Verdict, Gate]:
+def gate_of(of: Profile, rules: GateRules) -> tuple[bool, Gate]:
     judged = judge(of, rules)
     assert judged.gate is not None
-    return judged.verdict, judged.gate
+    return judged.is_over_limit, judged.gate
 
 
 @pytest.mark.parametrize(
-    ("limit", "verdict"),
+    ("limit", "is_over"),
     [
-        (LeakLimit(HELD), Verdict.OK),
-        (LeakLimit(HELD - 1), Verdict.LEAKS),
-        (LeakLimit(HELD, BLOCKS), Verdict.OK),
-        (LeakLimit(HELD, BLOCKS - 1), Verdict.LEAKS),
+        (LeakLimit(HELD), False),
+        (LeakLimit(HELD - 1), True),
+        (LeakLimit(HELD, BLOCKS), False),
+        (LeakLimit(HELD, BLOCKS - 1), True),
     ],
 )
-def test_limit_counts_what_the_program_holds(limit: LeakLimit, verdict: Verdict) -> None:
+def test_limit_counts_what_the_program_holds(limit: LeakLimit, is_over: bool) -> None:
     found, gate = gate_of(complete(), GateRules(limit))
-    assert (found, gate.space, gate.objects) == (verdict, HELD, BLOCKS)
+    assert (found, gate.space, gate.objects) == (is_over, HELD, BLOCKS)
     assert gate.culprits == (DECODE.id, PARTIAL.id)
 
 
-def test_an_incomplete_result_is_leaks_or_incomplete_never_ok() -> None:
-    assert judge(profile(), GateRules(LeakLimit(10**9))).verdict is Verdict.INCOMPLETE
-    assert judge(profile(), GateRules(LeakLimit(5))).verdict is Verdict.LEAKS
+def test_a_limit_changes_nothing_of_what_is_said_of_the_measurement() -> None:
+    for limit in (5, 10**9):
+        judged = judge(profile(), GateRules(LeakLimit(limit)))
+        assert (judged.measurement, judged.is_over_limit) == (Measurement.INCOMPLETE, limit == 5)
 
 
 def test_nothing_asked_for_changes_nothing() -> None:
@@ -56,7 +57,7 @@ def test_nothing_asked_for_changes_nothing() -> None:
 def test_suppressed_sites_do_not_count_and_are_reported() -> None:
     judged = judge(complete(), GateRules(LeakLimit(1_300), ["nothing", "planted::"]))
     assert judged.gate is not None
-    assert (judged.verdict, judged.gate.space) == (Verdict.OK, HELD - 23_207)
+    assert (judged.is_over_limit, judged.gate.space) == (False, HELD - 23_207)
     assert judged.gate.suppressions == (SuppressionUse("planted::", 23_207, 23),)
     assert [site.id for site in judged.sites if site.suppressed_by] == [DECODE.id]
 
@@ -68,11 +69,11 @@ def grown(by: int, site: CallSite = DECODE) -> Profile:
 
 def test_baseline_lets_only_growth_count() -> None:
     rules = GateRules(baseline=(complete(), "old.json"))
-    assert judge(complete(), rules).verdict is Verdict.OK
-    verdict, gate = gate_of(grown(1_009), rules)
-    assert (verdict, gate.space, gate.culprits) == (Verdict.LEAKS, 1_009, (DECODE.id,))
-    assert judge(grown(1_009), replace(rules, limit=LeakLimit(1_009))).verdict is Verdict.OK
-    assert judge(grown(-1_009), rules).verdict is Verdict.OK
+    assert not judge(complete(), rules).is_over_limit
+    is_over, gate = gate_of(grown(1_009), rules)
+    assert (is_over, gate.space, gate.culprits) == (True, 1_009, (DECODE.id,))
+    assert not judge(grown(1_009), replace(rules, limit=LeakLimit(1_009))).is_over_limit
+    assert not judge(grown(-1_009), rules).is_over_limit
 
 
 def test_baseline_one_sites_loss_does_not_pay_for_anothers_growth() -> None:
@@ -86,10 +87,10 @@ def test_baseline_within_the_error_of_estimates() -> None:
     estimate = replace(DECODE, stderr_space=1_000)
     sampled = replace(complete(), sites=(estimate,))
     more = replace(sampled, sites=(replace(estimate, inuse_space=DECODE.inuse_space + 4_000),))
-    assert judge(more, GateRules(baseline=(sampled, "old"))).verdict is Verdict.OK
+    assert not judge(more, GateRules(baseline=(sampled, "old"))).is_over_limit
     # the runtime's blocks and regions may grow
     region = grown(10**6, complete().sites[0])
-    assert judge(region, GateRules(baseline=(complete(), "old"))).verdict is Verdict.OK
+    assert not judge(region, GateRules(baseline=(complete(), "old"))).is_over_limit
 
 
 def test_failure_text_is_short_whatever_leaks() -> None:
@@ -170,9 +171,9 @@ def test_gate_in_the_json_and_back(tmp_path: Path, capsys: pytest.CaptureFixture
     words = ["report", new, "--fail-on-leak", "5,6", "--suppressions", str(supp), "--format", "json"]
     assert run(words) == 23
     made = json.loads(capsys.readouterr().out)
-    assert made["verdict"] == "leaks"
+    assert made["measurement"] == "complete" and made["gate"]["is_exceeded"]
     assert (made["gate"]["limit_space"], made["gate"]["limit_objects"]) == (5, 6)
     assert made["gate"]["suppressions"] == [{"template": "planted::", "space": 23_207, "objects": 23}]
     assert [site["suppressed_by"] for site in made["sites"] if "suppressed_by" in site] == ["planted::"]
     again = judge(judge(complete(), GateRules(LeakLimit(5))), GateRules(LeakLimit(10**9)))
-    assert again.verdict is Verdict.OK
+    assert not again.is_over_limit

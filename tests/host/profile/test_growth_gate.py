@@ -13,7 +13,7 @@ from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.answer import Place
 from memleak_android.host.profile.gate import GateRules, GrowthLimit, LeakLimit, judge
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
-from memleak_android.host.profile.profile import CallSite, Profile, Verdict
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.reports.text.gate import failure_lines
 from tests.support.builders.profiles import DECODE, REGION, STDIO, profile, site
@@ -29,7 +29,7 @@ def trending(base: CallSite, trend: Trend, rate: float, run_s: float = 0.0) -> C
 
 
 def measured(*sites: CallSite, span: GrowthSpan | None = SPAN) -> Profile:
-    return profile(verdict=Verdict.OK, sites=sites, growth=span)
+    return profile(measurement=Measurement.COMPLETE, sites=sites, growth=span)
 
 
 GROWING = measured(
@@ -43,12 +43,10 @@ def limit(rate: float, **more: object) -> GateRules:
     return GateRules(growth=GrowthLimit(rate), **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("rate", "verdict"), [(2_000, Verdict.OK), (1_999, Verdict.LEAKS), (0, Verdict.LEAKS)]
-)
-def test_only_what_grows_and_counts(rate: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("rate", "is_over"), [(2_000, False), (1_999, True), (0, True)])
+def test_only_what_grows_and_counts(rate: float, is_over: bool) -> None:
     judged = judge(GROWING, limit(rate))
-    assert judged.verdict is verdict
+    assert judged.is_over_limit is is_over
     assert judged.gate is not None
     assert judged.gate.growth is not None
     assert (judged.gate.growth.stacks, judged.gate.growth.rate) == (1, 2_000)
@@ -63,7 +61,7 @@ def test_a_place_may_grow_where_no_stack_does() -> None:
     sites = tuple(replace(trending(one, Trend.STEADY, 9), place=0) for one in (DECODE, OTHER))
     made = replace(measured(*sites), places=(place,))
     judged = judge(made, limit(1_000))
-    assert judged.verdict is Verdict.LEAKS
+    assert judged.is_over_limit
     assert judged.gate is not None and judged.gate.culprits == (DECODE.id, OTHER.id)
     assert failure_lines(judged)[0] == (
         "FAIL: no single stack explains that 117.2 ± 5.9 KiB/min more are held, limit 58.6 KiB/min"
@@ -75,60 +73,60 @@ def test_a_place_may_grow_where_no_stack_does() -> None:
 def test_regions_and_what_has_no_owner_count() -> None:
     judged = judge(measured(trending(REGION, Trend.GROWS, 90_000)), limit(89_999))
     assert judged.gate is not None and judged.gate.culprits == (REGION.id,)
-    assert judged.verdict is Verdict.LEAKS
+    assert judged.is_over_limit
     unowned = UnownedGrowth(UnownedPart.MAPPINGS, 2_000, 1_900, 2_100, 0, 9_000)
-    assert judge(replace(measured(), unowned=(unowned,)), limit(1_999)).verdict is Verdict.LEAKS
+    assert judge(replace(measured(), unowned=(unowned,)), limit(1_999)).is_over_limit
     kept = replace(unowned, part=UnownedPart.ALLOCATOR)
-    assert judge(replace(measured(), unowned=(kept,)), limit(0)).verdict is Verdict.OK
+    assert not judge(replace(measured(), unowned=(kept,)), limit(0)).is_over_limit
 
 
 def test_nothing_grows_whatever_the_limit() -> None:
-    assert judge(measured(trending(DECODE, Trend.PLATEAU, 5_000)), limit(0)).verdict is Verdict.OK
+    assert not judge(measured(trending(DECODE, Trend.PLATEAU, 5_000)), limit(0)).is_over_limit
 
 
 def test_suppressed_growth_does_not_count() -> None:
-    assert judge(GROWING, limit(0, suppressions=["planted::"])).verdict is Verdict.OK
+    assert not judge(GROWING, limit(0, suppressions=["planted::"])).is_over_limit
 
 
 @pytest.mark.parametrize("span", [None, GrowthSpan(0, 0, 3, 5)])
 def test_growth_that_was_not_judged_is_incomplete(span: GrowthSpan | None) -> None:
     judged = judge(measured(DECODE, span=span), limit(10**9))
-    assert judged.verdict is Verdict.INCOMPLETE
+    assert judged.measurement is Measurement.INCOMPLETE
     assert judged.notes[0].startswith("growth is not judged, and has a limit: ")
 
 
 def test_baseline_lets_only_faster_growth_count() -> None:
     old = (GROWING, "old.json")
-    assert judge(GROWING, limit(0, baseline=old)).verdict is Verdict.OK
+    assert not judge(GROWING, limit(0, baseline=old)).is_over_limit
     faster = measured(trending(DECODE, Trend.GROWS, 2_300))
-    assert judge(faster, limit(299, baseline=old)).verdict is Verdict.LEAKS
-    assert judge(faster, limit(300, baseline=old)).verdict is Verdict.OK
+    assert judge(faster, limit(299, baseline=old)).is_over_limit
+    assert not judge(faster, limit(300, baseline=old)).is_over_limit
     was_steady = (measured(trending(DECODE, Trend.STEADY, 2_000)), "old.json")
-    assert judge(faster, limit(2_299, baseline=was_steady)).verdict is Verdict.LEAKS
+    assert judge(faster, limit(2_299, baseline=was_steady)).is_over_limit
 
 
 def test_slower_growth_does_not_pay_for_faster() -> None:
     old = measured(trending(DECODE, Trend.GROWS, 2_000), trending(OTHER, Trend.GROWS, 2_000))
     new = measured(trending(DECODE, Trend.GROWS, 500), trending(OTHER, Trend.GROWS, 3_000))
     judged = judge(new, limit(999, baseline=(old, "old.json")))
-    assert (judged.verdict, judged.gate and judged.gate.culprits) == (Verdict.LEAKS, (OTHER.id,))
+    assert (judged.is_over_limit, judged.gate and judged.gate.culprits) == (True, (OTHER.id,))
 
 
 def test_limits_of_leak_and_growth_beside_each_other() -> None:
     both = measured(trending(DECODE, Trend.GROWS, 2_000), trending(OTHER, Trend.STEADY, 0))
     by_growth = judge(both, limit(0, limit=LeakLimit(10**9)))
-    assert (by_growth.verdict, by_growth.gate and by_growth.gate.culprits) == (Verdict.LEAKS, (DECODE.id,))
+    assert (by_growth.is_over_limit, by_growth.gate and by_growth.gate.culprits) == (True, (DECODE.id,))
     by_size = judge(both, limit(10**9, limit=LeakLimit(0)))
     assert by_size.gate is not None
-    assert (by_size.verdict, set(by_size.gate.culprits)) == (Verdict.LEAKS, {DECODE.id, OTHER.id})
-    assert judge(both, limit(10**9, limit=LeakLimit(10**9))).verdict is Verdict.OK
+    assert (by_size.is_over_limit, set(by_size.gate.culprits)) == (True, {DECODE.id, OTHER.id})
+    assert not judge(both, limit(10**9, limit=LeakLimit(10**9))).is_over_limit
 
 
 def test_limit_by_run() -> None:
     span = replace(SPAN, run_s=4.0)
     made = measured(trending(DECODE, Trend.GROWS, 250, run_s=4.0), span=span)  # 1,000 bytes by run
-    assert judge(made, GateRules(growth=GrowthLimit(999, is_by_run=True))).verdict is Verdict.LEAKS
-    assert judge(made, GateRules(growth=GrowthLimit(1_000, is_by_run=True))).verdict is Verdict.OK
+    assert judge(made, GateRules(growth=GrowthLimit(999, is_by_run=True))).is_over_limit
+    assert not judge(made, GateRules(growth=GrowthLimit(1_000, is_by_run=True))).is_over_limit
     with pytest.raises(UsageError):
         judge(GROWING, GateRules(growth=GrowthLimit(64, is_by_run=True)))
 
@@ -138,7 +136,7 @@ def test_baseline_of_slower_runs_compares_by_run() -> None:
     old = measured(trending(DECODE, Trend.GROWS, 125, run_s=8.0), span=replace(SPAN, run_s=8.0))
     new = measured(trending(DECODE, Trend.GROWS, 250, run_s=4.0), span=replace(SPAN, run_s=4.0))
     rules = GateRules(growth=GrowthLimit(0, is_by_run=True), baseline=(old, "old"))
-    assert judge(new, rules).verdict is Verdict.OK
+    assert not judge(new, rules).is_over_limit
 
 
 def test_what_is_said() -> None:

@@ -76,7 +76,7 @@ def test_without_shared_memory_it_is_not_measured_and_the_reason_is_said(
     programs: tuple[Path, Path], tmp_path: Path
 ) -> None:
     found = measured(programs, tmp_path, "memfd_create", code=6)
-    assert found.report["verdict"] == "incomplete" and found.totals["lost"]["programs"] == 1
+    assert found.report["measurement"] == "incomplete" and found.totals["lost"]["programs"] == 1
     reason = (
         r"pid \d+ was not measured: its kernel has no memfd_create, and the shim needs it \(Linux 3\.17\)$"
     )

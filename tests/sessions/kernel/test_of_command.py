@@ -133,7 +133,7 @@ def test_stacks_that_nothing_names_make_room_for_others(outlived: Callable[..., 
 def test_blocks_without_room_for_their_stack_are_reported(outlived: Callable[..., Outlived]) -> None:
     report = outlived("--max-stacks", "8", before=CHURN).report
     assert report["totals"]["lost"]["keys_full"] > 100
-    assert report["verdict"] == "incomplete"
+    assert report["measurement"] == "incomplete"
     assert any("of the blocks held have no stack" in note for note in report["notes"])
 
 

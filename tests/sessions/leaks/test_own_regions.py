@@ -102,7 +102,7 @@ def test_direct_system_calls_that_no_hook_sees(tmp_path: Path) -> None:
     (unowned,) = (each for each in found["unowned"] if each["part"] == "mappings")
     (largest,) = unowned["largest"]
     assert largest["name"] == "" and unowned["rise"] <= largest["space"]
-    assert found["verdict"] == "incomplete"
+    assert found["measurement"] == "incomplete"
     assert (
         "the process grows by memory that belongs to no block and no region that was seen" in found["notes"]
     )

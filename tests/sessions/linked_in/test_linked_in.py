@@ -16,7 +16,7 @@ import pytest
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.profile.profile import Profile, Verdict
+from memleak_android.host.profile.profile import Measurement, Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.wire.blocks import BlockKind
@@ -117,7 +117,7 @@ def test_its_report_is_that_of_a_session(written: Path) -> None:
     profile = read_profile(written / "app.memleak", View())
     expected = {"leak_small": (1009 * 200, 200), "leak_large": (40009 * 30, 30)}
     assert {name: amount for name, amount in leaks(profile).items() if name in expected} == expected
-    assert profile.verdict is Verdict.OK
+    assert profile.measurement is Measurement.COMPLETE
     assert profile.totals.unattributed_objects == 0
     assert profile.unwinding.partial == 0
     (site,) = (site for site in profile.sites if site.frames[1].function == "leak_large")
@@ -198,4 +198,4 @@ def test_begun_and_ended_a_hundred_times_under_load(way: str, tmp_path: Path) ->
     run(build(HERE / "stress.c", way, tmp_path), tmp_path)
     for number in range(100):
         profile = read_profile(tmp_path / f"{number}.memleak", View())
-        assert (profile.verdict, profile.unwinding.partial) == (Verdict.OK, 0), profile.notes
+        assert (profile.measurement, profile.unwinding.partial) == (Measurement.COMPLETE, 0), profile.notes

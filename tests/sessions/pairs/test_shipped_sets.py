@@ -75,7 +75,7 @@ def test_more_descriptors_at_once_than_are_followed(
     else:
         assert done.totals["inuse_objects"] < book_of(done.out).total()
         assert done.totals["lost"].keys() == {"handles"}
-        assert done.report["verdict"] == "incomplete"
+        assert done.report["measurement"] == "incomplete"
 
 
 @pytest.mark.parametrize("tracer", TRACERS)

@@ -8,13 +8,13 @@ from memleak_android.host.profile.profile import (
     Block,
     CallSite,
     Frame,
+    Measurement,
     ModuleSummary,
     Profile,
     SymbolClass,
     Target,
     Totals,
     Unwinding,
-    Verdict,
 )
 
 SERVER, LIBC, CODEC = "/srv/server", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/srv/lib/libcodec.so"
@@ -102,7 +102,7 @@ def profile(**changes: object) -> Profile:
     values: dict[str, object] = {
         "target": Target("x86_64", 4711, "./server --port 80", "bpf", "cfi", 0, exit_status=0),
         "duration_ns": 12_345_000_000,
-        "verdict": Verdict.INCOMPLETE,
+        "measurement": Measurement.INCOMPLETE,
         "totals": Totals(
             inuse_space=101_211,
             inuse_objects=29,
@@ -131,7 +131,7 @@ def profile(**changes: object) -> Profile:
 def empty_profile() -> Profile:
     """A program that gave everything back."""
     return profile(
-        verdict=Verdict.OK,
+        measurement=Measurement.COMPLETE,
         totals=Totals(0, 0, 1_000_003, 1_009, 0, 0, {}, 0),
         unwinding=Unwinding(0, 0, 0, {}),
         sites=(),

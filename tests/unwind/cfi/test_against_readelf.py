@@ -100,6 +100,23 @@ def readelf_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             yield int(fields[0], 16), dict(zip(columns, fields[1:], strict=True))
 
 
+def readelf_functions(path: Path) -> list[tuple[int, int]]:
+    text = subprocess.run(
+        ["readelf", "--debug-dump=frames", "-W", str(path)], capture_output=True, text=True, check=False
+    ).stdout
+    found = (FDE.match(line) for line in text.splitlines())
+    return [(int(match[1], 16), int(match[2], 16)) for match in found if match and int(match[1], 16)]
+
+
+def test_functions_begin_and_end_where_their_entries_say() -> None:
+    for path in machines_own():
+        table = Module.from_path(path).table
+        functions = readelf_functions(path)[::97]
+        assert functions and table.function_at(0) is None
+        for start, end in functions:
+            assert table.function_at(start) == table.function_at(end - 1) == (start, end), path
+
+
 def as_readelf(row: UnwindRow, names: list[str]) -> dict[str, str]:
     """Our row in readelf's words; what is undefined or unspecified is left out."""
     shown = {"CFA": "exp" if row.cfa_expression else f"{names[row.cfa_register]}{row.cfa_offset:+d}"}

@@ -1,6 +1,5 @@
 "use strict";
-// Parts of every page: a head with answer, title, verdict, facts and notes; tabs.
-const VERDICTS = { ok: "measured", leaks: "limit exceeded", incomplete: "incomplete" };
+// Parts of every page: a head with answer, title, facts, notes and what is said of the measurement; tabs.
 
 function fillHead(title) {
   document.title = `${title} – memleak-android`;
@@ -11,9 +10,10 @@ function fillHead(title) {
     answer.className = data.state;
     answer.hidden = false;
   }
-  const verdict = document.getElementById("verdict");
-  verdict.textContent = VERDICTS[data.verdict] || "";
-  verdict.classList.add(data.verdict);
+  document.getElementById("limit").hidden = !data.isOverLimit;
+  const measured = document.getElementById("measured");
+  measured.textContent = data.measured;
+  measured.classList.toggle("incomplete", !data.isComplete);
   const why = document.getElementById("why");
   why.textContent = data.why;
   why.hidden = !data.why;

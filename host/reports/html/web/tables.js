@@ -27,6 +27,8 @@ function meter(value) {
   return box;
 }
 
+function moduleText(name) { return Object.hasOwn(data.packages, name) ? `${name} · ${data.packages[name]}` : name; }
+
 function processesOf(site) {
   const of = site.processes || [];
   return of.length > 1 ? `${of[0]} and ${exact(of.length - 1)} more` : of[0] || "";
@@ -38,7 +40,7 @@ const SITE_COLUMNS = [
   ...(data.sites.some((site) => site.growth) && !data.isDiff ? [GROWTH_COLUMN] : []),
   { title: "allocated in", class: "name", key: (site) => site.where, cell: stackCell },
   { title: "line", class: "place", key: (site) => site.source, cell: (site) => site.source },
-  { title: "module", key: (site) => site.module, cell: (site) => site.module },
+  { title: "module", key: (site) => site.module, cell: (site) => moduleText(site.module) },
   { title: "oldest, s", isNumber: true, key: (site) => site.oldest, cell: (site) => site.oldest.toFixed(1) },
   ...(data.sites.some((site) => site.ages) ? [{ title: "ages", class: "ages", key: (site) => site.ages || "", cell: (site) => site.ages || "" }] : []),
   ...(data.processes.length ? [{ title: "process", class: "place", key: (site) => (site.processes || [""])[0], cell: processesOf }] : []),
@@ -47,7 +49,7 @@ const SITE_COLUMNS = [
 const PAST_COLUMNS = [
   { title: "bytes", isNumber: true, key: (site) => site.space, cell: (site) => exact(site.space) },
   { title: "allocated in", class: "name", key: (site) => site.where, cell: stackCell },
-  { title: "module", key: (site) => site.module, cell: (site) => site.module },
+  { title: "module", key: (site) => site.module, cell: (site) => moduleText(site.module) },
   { title: "id", key: (site) => site.id, cell: (site) => site.id },
 ];
 const CHURN_COLUMN = { title: "allocations", isNumber: true, key: (site) => site.objects, cell: (site) => exact(site.objects) };
@@ -89,7 +91,7 @@ const tables = {
     () => data.processes, 0),
   modules: makeTable(document.getElementById("view-modules"),
     () => "By the module of the program's own innermost function; “through”: of all stacks that pass through the module.",
-    () => [...weightColumns((row) => row[1]), { title: "module", class: "name", key: (row) => row[0], cell: (row) => row[0] },
+    () => [...weightColumns((row) => row[1]), { title: "module", class: "name", key: (row) => row[0], cell: (row) => moduleText(row[0]) },
       { title: "bytes through", isNumber: true, key: (row) => row[2][view.when], cell: (row) => exact(row[2][view.when]) },
       { title: "allocations through", isNumber: true, key: (row) => row[2][view.when + 1], cell: (row) => exact(row[2][view.when + 1]) }],
     () => data.modules.filter((row) => !view.term || isFound(view.term, row[0])), 0),

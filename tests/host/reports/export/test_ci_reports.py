@@ -14,16 +14,17 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
 from memleak_android.host.cli import run
+from memleak_android.host.profile.answer import Answer, AnswerState
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile, Verdict
+from memleak_android.host.profile.profile import LeakKind, LeakSum, Measurement, Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
 from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, empty_profile, frame, profile
 from tests.support.oracles.foreign_formats import npm_json
 from tests.support.written import written_text as written
 
-LEAKING = judge(profile(verdict=Verdict.OK), GateRules(LeakLimit(1000), ["libcodec.so"]))
-WITHIN = judge(profile(verdict=Verdict.OK), GateRules(LeakLimit(10**9)))
+LEAKING = judge(profile(measurement=Measurement.COMPLETE), GateRules(LeakLimit(1000), ["libcodec.so"]))
+WITHIN = judge(profile(measurement=Measurement.COMPLETE), GateRules(LeakLimit(10**9)))
 HOSTILE = replace(
     frame(CODEC, "</script><a>|x|`\x1b]0;owned\x07::error ::%0A\n" + "y" * 1_000_000),
     file="a\x00,b:c\udcff\ufffe.cc", line=5,
@@ -123,21 +124,25 @@ def test_annotations_at_the_leaking_line() -> None:
         "::error title=memory leak,file=decode.cc,line=14::23,207 bytes in 23 allocations  "
         "planted::innermost(unsigned long) (inlined)  src/decode.cc:14 [server] (id 00000000000dec0d)\n"
     )
-    assert "### ❌ memleak-android: leaks" in summary
+    assert summary.startswith("### ❌ memleak-android\n")
     row = f"| 23,207 | 23 | planted::innermost(unsigned long) (inlined) | decode.cc:14 | {DECODE.id} |"
     assert row in summary.splitlines()
 
 
 def test_no_annotation_where_nothing_failed() -> None:
     assert github_texts(WITHIN)[0] == ""
-    warning = "::warning title=memleak-android is incomplete::blocks allocated"
+    warning = "::warning title=memleak-android::measured: every allocation (bpf), incomplete: "
     assert github_texts(profile())[0].startswith(warning)
+    good = replace(WITHIN, answer=Answer(AnswerState.NOT_GROWING))
+    annotations, summary = github_texts(good)
+    assert annotations.startswith("::notice title=memleak-android::NOT GROWING  ./server")
+    assert annotations.count("\n") == 1 and summary.startswith("### ✅ NOT GROWING  ")
 
 
 def test_names_cannot_speak_to_the_runner_or_the_page() -> None:
     annotations, summary = github_texts(hostile_profile())
     # the command, and text within it
-    assert [line.count("::error") for line in annotations.splitlines()] == [2]
+    assert [line.count("::error") for line in annotations.splitlines()] == [2, 0]
     assert re.match(r"::error title=memory leak,file=a\\x00%2Cb%3Ac\\udcff\\ufffe\.cc,line=5::", annotations)
     assert "::%250A\\n" in annotations
     assert "\x1b" not in annotations + summary
@@ -151,7 +156,7 @@ def test_in_a_github_action(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary = tmp_path / "summary.md"
-    (tmp_path / "report.json").write_text(written("json", profile(verdict=Verdict.OK)))
+    (tmp_path / "report.json").write_text(written("json", profile(measurement=Measurement.COMPLETE)))
     words = ["report", str(tmp_path / "report.json"), "--fail-on-leak", "0"]
     assert run(words) == 23
     assert "::error" not in capsys.readouterr().err

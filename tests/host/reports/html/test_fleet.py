@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,18 @@ def test_damaged_recordings_are_listed_first(monkeypatch: pytest.MonkeyPatch) ->
     assert len(data["sites"]) == 2 and data["sitesLeftOut"][0] == 3
     listed = sum(site["mean"] for site in data["sites"])
     assert data["meanSpace"] == pytest.approx(listed + data["sitesLeftOut"][1])
+
+
+def test_the_first_line_counts_answers() -> None:
+    rows = [
+        replace(recording(i), answer=answer) for i, answer in enumerate(("not_growing", "leaking", "leaking"))
+    ]
+    made = fleet_profile(recordings=(*rows, recording(4, RecordingState.BROKEN)))
+    line = "LEAKING  2 of 3 recordings; 1 NOT GROWING"
+    assert written(made, "text").splitlines()[0] == line
+    page = data_of_page(written(made, "html"))
+    assert (page["answer"], page["state"]) == (line, "leaking")
+    assert json.loads(written(made, "json"))["answers"] == {"leaking": 2, "not_growing": 1}
 
 
 def empty_fleet() -> FleetProfile:

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from memleak_android.host.errors import UsageError
+from memleak_android.host.profile.answer import Answer, AnswerState
 from memleak_android.host.profile.profile import Profile, StopMoment, ThreadStop
 from memleak_android.host.reports.json import report as report_json
 from tests.support.builders.profiles import DECODE, empty_profile, profile
@@ -53,7 +54,10 @@ def test_stops_one_by_one_and_summed_up() -> None:
     assert "stops" not in json.loads(json_of(profile()))
 
 
-@pytest.mark.parametrize("made", [profile(), empty_profile(), profile(stops=STOPS)])
+ANSWERED = profile(stops=STOPS, answer=Answer(AnswerState.NOT_GROWING))
+
+
+@pytest.mark.parametrize("made", [profile(), empty_profile(), ANSWERED])
 @pytest.mark.parametrize("show_allocs", [False, True])
 def test_reports_are_valid(made: Profile, show_allocs: bool) -> None:
     jsonschema.Draft202012Validator.check_schema(shipped_schema())
@@ -63,8 +67,9 @@ def test_reports_are_valid(made: Profile, show_allocs: bool) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("schema",), "memleak-android/report/2"),
+        (("schema",), "memleak-android/report/3"),
         (("verdict",), "fine"),
+        (("measurement",), "ok"),
         (("totals", "inuse_space"), None),
         (("sites", 0, "kind"), "pair:"),
         (("sites", 0, "frames", 0, "address"), "7f00"),
@@ -81,6 +86,17 @@ def test_wrong_values_are_seen_by_schema_and_reader(path: tuple[str | int, ...],
         jsonschema.validate(report, shipped_schema())
     with pytest.raises(UsageError):
         report_json.read_report(json.dumps(report).encode(), "old.json")
+
+
+def test_the_answer_is_first_and_the_measurement_apart() -> None:
+    answer = Answer(AnswerState.CANNOT_TELL, "who knows")
+    report = json.loads(json_of(profile(answer=answer)))
+    assert list(report)[:4] == ["schema", "verdict", "answer", "measurement"]
+    assert (report["verdict"], report["measurement"]) == ("cannot_tell", "incomplete")
+    line = "CANNOT TELL  ./server --port 80 (pid 4711): who knows"
+    assert report["answer"] == {"state": "cannot_tell", "line": line, "why": "who knows"}
+    without = json.loads(json_of(profile()))
+    assert without["verdict"] is without["answer"] is None, "of several recordings"
 
 
 def test_a_line_for_each_frame() -> None:
@@ -123,7 +139,7 @@ def test_files_that_are_not_reports_get_one_line() -> None:
         with pytest.raises(UsageError) as caught:
             report_json.read_report(data, "old.json")
         line = str(caught.value)
-        assert line.startswith("old.json is not a memleak-android/report/1 file: ")
+        assert line.startswith("old.json is not a memleak-android/report/2 file: ")
         assert line.endswith("; write one with --json FILE")
         assert "\n" not in line and "\x1b" not in line and len(line) < 400
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from memleak_android.host.profile.answer import Answer, AnswerState
 from memleak_android.host.profile.gate_result import Gate, SuppressionUse
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import (
     Instant,
+    Measurement,
     Origin,
     Profile,
     SiteSum,
@@ -32,7 +34,7 @@ WITH_ALL = replace(
     timeline=(Instant(5, 7, 11, (SiteSum("ab", 7, 11),)), Instant(13, 17, 19, ())),
     sites=(replace(DECODE, growth=Growth(Trend.GROWS, 23.5, 19.25, 29.0, 7, 11)),),
     growth=GrowthSpan(5, 7, 11, 13),
-    gate=Gate(5, None, 7, 11, ("ab",), True, "old.json", (SuppressionUse("a*", 13, 17),)),
+    gate=Gate(5, None, 7, 11, ("ab",), "old.json", (SuppressionUse("a*", 13, 17),)),
     stops=(
         ThreadStop(StopMoment.ATTACH, False, 7_919, 3, 4711),
         ThreadStop(StopMoment.DETACH, True, 104_729, 1, 4711),
@@ -45,6 +47,38 @@ def test_everything_comes_back(made: Profile) -> None:
     by_size = sorted(made.sites, key=lambda site: -site.inuse_space)
     expected = replace(made, sites=tuple(replace(site, id=site_id(site.frames)) for site in by_size))
     assert read_back(made, show_allocs=True) == expected
+
+
+ANSWER = Answer(AnswerState.LEAKING, growth=Growth(Trend.GROWS, 23.5, 19.25, 29.0, 7, 11), growing=2)
+
+
+@pytest.mark.parametrize("answer", [None, ANSWER])
+@pytest.mark.parametrize(
+    ("verdict", "is_incomplete", "measurement"),
+    [
+        ("ok", None, Measurement.COMPLETE),
+        ("incomplete", None, Measurement.INCOMPLETE),
+        ("ok", False, Measurement.COMPLETE),
+        ("leaks", False, Measurement.COMPLETE),
+        ("leaks", True, Measurement.INCOMPLETE),
+    ],
+)
+def test_the_first_major_is_read(
+    verdict: str, is_incomplete: bool | None, measurement: Measurement, answer: Answer | None
+) -> None:
+    """In which `verdict` was about the limit or the measurement, and `answer` could be absent."""
+    gate = Gate(5, None, 7, 11, ("ab",)) if is_incomplete is not None else None
+    new = replace(profile(), gate=gate, answer=answer, measurement=measurement)
+    old = json.loads(written("json", new)) | {"schema": "memleak-android/report/1", "verdict": verdict}
+    del old["measurement"]
+    if gate:
+        del old["gate"]["is_exceeded"]
+        old["gate"]["is_incomplete"] = is_incomplete
+    if answer is None:
+        del old["answer"]
+    else:
+        del old["answer"]["line"]
+    assert report_json.read_report(json.dumps(old).encode(), "old") == read_back(new)
 
 
 def test_ids_of_names_that_json_cannot_hold_are_the_same() -> None:
@@ -66,7 +100,7 @@ def test_hostile_figures_are_bounded() -> None:
 
 def test_no_text_of_a_report_steers_the_terminal() -> None:
     """Every string of a report.json, replaced by a hostile one where its schema lets it."""
-    kept = {"schema", "verdict", "address", "vaddr", "class", "taken_at", "id", "trend", "moment"}
+    kept = {"schema", "measurement", "address", "vaddr", "class", "taken_at", "id", "trend", "moment"}
 
     def hostile(value: object, key: str = "") -> object:
         if isinstance(value, dict):

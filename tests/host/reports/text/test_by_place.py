@@ -9,15 +9,25 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from memleak_android.host.profile.answer import Place
+from memleak_android.host.profile.answer import Package, Place
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import Answer as Met
-from memleak_android.host.profile.coverage import Condition, Reason, findings
+from memleak_android.host.profile.coverage import Condition, Reason, findings, is_sufficient
+from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
-from memleak_android.host.profile.profile import LeakKind, LeakSum, ModuleSummary, Profile, SymbolClass
+from memleak_android.host.profile.profile import (
+    LeakKind,
+    LeakSum,
+    Measurement,
+    ModuleSummary,
+    Profile,
+    SymbolClass,
+)
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
@@ -52,9 +62,10 @@ def answered(*places: Place, **changes: object) -> Profile:
         replace(DECODE, place=0, leaks=lost, growth=places[0].growth if places else None),
         replace(POOL, place=2),
     )
-    made = profile(
-        **{"places": places, "sites": sites, "growth": SPAN, "coverage": DONE, "notes": (), **changes}  # type: ignore[arg-type]
-    )
+    fields: dict[str, Any] = {"places": places, "sites": sites, "growth": SPAN, "coverage": DONE, "notes": ()}
+    fields |= changes
+    is_whole = is_sufficient(fields["coverage"])
+    made = profile(measurement=Measurement.COMPLETE if is_whole else Measurement.INCOMPLETE, **fields)
     return replace(made, answer=answer_of(made))
 
 
@@ -116,9 +127,25 @@ def test_code_without_a_name_has_its_address_and_the_way_to_lines(module: str, w
     summary = ModuleSummary(module, "dd04", SymbolClass.NONE)
     sites = (replace(DECODE, place=0, frames=frames, leaks=()),)
     lines = text_of(answered(nameless, sites=sites, modules=(summary,))).splitlines()
-    name = "mawk+0x1023" if way_out else "nameless code of [anon]"
+    name = "mawk+0x1000" if way_out else "nameless code of [anon]"
     assert lines[3].endswith(f"       23  {name}")
     assert [line for line in lines if "no lines" in line] == [f"no lines of mawk: {way_out}"] * bool(way_out)
+
+
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        (Package("lz4", "4.0.2\x1b[2J", "python"), "lz4 4.0.2\\x1b[2J"),
+        (Package("libcodec1", "1.2-3", "dpkg"), "libcodec1 1.2-3 (dpkg)"),
+    ],
+)
+def test_the_package_of_a_module_without_lines(package: Package, said: str) -> None:
+    made = answered(replace(INNERMOST, file=None, line=None, module="/usr/lib/libcodec.so", package=package))
+    shown = f"planted::innermost  [libcodec.so] · {said}  (lost)"
+    assert text_of(made).splitlines()[3].endswith(shown)
+    assert data_of_page(written_text("html", made))["packages"] == {"libcodec.so": said}
+    (place,) = json.loads(written_text("json", made))["places"]
+    assert place["package"]["name"] == package.name and place["package"]["manager"] == package.manager
 
 
 def test_memory_without_an_owner_has_its_line() -> None:
@@ -140,9 +167,9 @@ def test_memory_without_an_owner_has_its_line() -> None:
         ),
         (
             findings(Condition, [Reason(Condition.STACKS, Met.NO, text) for text in ("one", "two")]),
-            "incomplete: one; 1 more (-v)",
+            "incomplete: one; 1 more in the notes",
         ),
-        ((), "and it is not known what is missing"),
+        ((), "incomplete: it is not known what is missing"),
     ],
     ids=["complete", "tolerated", "incomplete", "unknown"],
 )
@@ -174,14 +201,28 @@ def test_whole_stacks_are_for_the_asking() -> None:
     assert "from stack" in text_of(replace(made, answer=None)), "of several recordings"
 
 
-def test_every_report_for_people_has_the_answer() -> None:
-    made = answered(INNERMOST, FREED, RUNTIME)
+@pytest.mark.parametrize("limit", [None, 1])
+def test_every_report_begins_with_the_answer_and_ends_with_the_measurement(limit: int | None) -> None:
+    made = judge(answered(INNERMOST, FREED, RUNTIME), GateRules(LeakLimit(limit) if limit else None))
     line = text_of(made).splitlines()[0]
-    assert data_of_page(written_text("html", made))["answer"] == line
-    assert json.loads(written_text("json", made))["answer"]["state"] == "leaking"
+    measured = "measured: every allocation (bpf), complete"
+    assert measured in text_of(made) and measured in text_of(made, verbose=True)
+    page = data_of_page(written_text("html", made))
+    assert (page["answer"], page["measured"], page["isOverLimit"]) == (line, measured, bool(limit))
+    answer = json.loads(written_text("json", made))["answer"]
+    assert (answer["state"], answer["line"]) == ("leaking", line)
     (run,) = json.loads(written_text("sarif", made))["runs"]
-    assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == line
-    assert f'<property name="answer" value="{line}" />' in written_text("junit", made)
-    summary = io.StringIO()
+    notes = run["invocations"][0]["toolExecutionNotifications"]
+    assert notes[0] == {"level": "error" if limit else "warning", "message": {"text": line}}
+    assert (notes[-1]["message"]["text"], run["properties"]["answer"]) == (measured, answer)
+    suite = ElementTree.fromstring(written_text("junit", made))[0]
+    assert [one.attrib["value"] for one in suite[0]] == ["leaking", line]
+    assert suite[1][0].attrib["message"].startswith(line) and suite[-1].findtext("system-out") == measured
+    annotations, summary = io.StringIO(), io.StringIO()
+    github.write_annotations(made, annotations, ReportOptions())
+    assert annotations.getvalue().startswith(
+        f"::{'error' if limit else 'warning'} title=memleak-android::{line}\n"
+    )
     github.write_summary(made, summary, ReportOptions())
-    assert f"**{line}**" in html.unescape(summary.getvalue())
+    lines = html.unescape(summary.getvalue()).splitlines()
+    assert lines[0] == f"### {'❌' if limit else '⚠️'} {line}" and lines[-2] == measured

@@ -14,12 +14,12 @@ import pytest
 from memleak_android.host.profile.coverage import Answer, Condition, Finding
 from memleak_android.host.profile.profile import (
     FpAgreement,
+    Measurement,
     Profile,
     StopMoment,
     Target,
     ThreadStop,
     Unwinding,
-    Verdict,
 )
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.text import interval, messages
@@ -142,13 +142,13 @@ def test_symbols_are_asked_for_only_where_they_can_be_had() -> None:
     assert "next: again with --symbols" not in output
 
 
-def test_the_verdict_names_its_reason() -> None:
+def test_what_the_measurement_lacks_is_named() -> None:
     lost = Finding(Condition.STACKS, Answer.TOLERATED, ("7 stacks were lost",))
     output = text_of(replace(empty_profile(), coverage=(lost,)))
-    assert "verdict        ok (no limit was exceeded, but it is not complete: 7 stacks were lost)" in output
+    assert "\nmeasured: every allocation (bpf), complete but for: 7 stacks were lost\n" in output
     unknown = Finding(Condition.PROGRAMS, Answer.UNKNOWN, ("who knows", "nobody"))
-    output = text_of(replace(empty_profile(), verdict=Verdict.INCOMPLETE, coverage=(lost, unknown)))
-    assert "verdict        incomplete (who knows; 1 more in the notes)" in output
+    output = text_of(replace(empty_profile(), measurement=Measurement.INCOMPLETE, coverage=(lost, unknown)))
+    assert "\nmeasured: every allocation (bpf), incomplete: who knows; 1 more in the notes\n" in output
 
 
 def test_a_module_without_a_build_id_has_a_way_out() -> None:
