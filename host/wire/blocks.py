@@ -119,6 +119,7 @@ class EvidenceFlag(IntFlag):
     CHAIN_IS_CFI = 128
     CHAIN_IS_KERNEL = 256
     STACK_ABOVE = 512
+    INTERRUPTED = 2048
 
 
 class HookedFlag(IntFlag):
@@ -217,6 +218,7 @@ SPARSE_STACK = _record(8, ("n_words", "<u8"))
 FRAME_CHAIN = _record(8, ("n_frames", "<u4"), ("end", "<u4"))
 FRAME_CHAIN_MAX = 256
 STACK_ABOVE = _record(8, ("reach_bytes", "<u4"), ("n_words", "<u4"))
+INTERRUPTED_STACK = _record(16, ("stack_address", "<u8"), ("stack_bytes", "<u4"), ("reserved", "<u4"))
 SPARSE_BYTES_MAX = 1 << 18
 ABOVE_BYTES_MAX = 1 << 20
 ABOVE_WORDS_MAX = 1 << 15

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.profile.coverage import Answer, Condition
 from memleak_android.host.profile.coverage import Reason as Gap
-from memleak_android.host.wire import blocks, frame_chains, sparse_stack, stack_tail
+from memleak_android.host.wire import blocks, frame_chains, interrupted_stack, sparse_stack, stack_tail
 from memleak_android.host.wire.blocks import Block, BlockKind, EvidenceFlag, Reason, Rows
 from memleak_android.host.wire.packed import structures
 
@@ -86,6 +86,7 @@ class EvidenceBatch:
     STACK_SPARSE, data has some words of the slice instead, and the others are 0 (sparse_stack.py).
     chain_offset: offset in data of the record's chain of frame records, -1 = none (frame_chains.py).
     above_offset: likewise of its words of the stack above the slice (stack_tail.py).
+    interrupted_offset: likewise of the stack that its signal handler interrupted (interrupted_stack.py).
     """
 
     rows: Rows
@@ -95,6 +96,7 @@ class EvidenceBatch:
     data: NDArray[np.uint8]
     chain_offset: NDArray[np.int64]
     above_offset: NDArray[np.int64]
+    interrupted_offset: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -155,11 +157,16 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
     _refuse(fault, offsets, "words of the stack")
     chain_offset = frame_chains.offsets(data, rows, stack_offset)
     _refuse(frame_chains.fault(data, chain_offset, end), offsets, "frame records")
-    above_offset = np.where(stack_tail.has(rows), frame_chains.ends(data, rows, stack_offset), -1)
+    behind = frame_chains.ends(data, rows, stack_offset)
+    above_offset = np.where(stack_tail.has(rows), behind, -1)
     _refuse(stack_tail.fault(data, rows, above_offset, end), offsets, "words above the slice")
+    interrupted_offset = np.where(interrupted_stack.has(rows), behind, -1)
+    _refuse(interrupted_stack.fault(data, rows, interrupted_offset, end), offsets, "interrupted stack")
     index = np.where(present, (offsets[:, None] + blocks.EVIDENCE.itemsize) // 8 + slots, 0)
     registers = np.where(known, words[index] if len(words) else 0, np.uint64(0))
-    return EvidenceBatch(rows, registers, known, stack_offset, data, chain_offset, above_offset)
+    return EvidenceBatch(
+        rows, registers, known, stack_offset, data, chain_offset, above_offset, interrupted_offset
+    )
 
 
 @dataclass(frozen=True, slots=True)

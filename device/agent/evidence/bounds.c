@@ -61,6 +61,15 @@ static bool is_above_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 b
 	return true;
 }
 
+static bool is_interrupted_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+{
+	const struct ml_interrupted_stack *stack = (const void *)((const char *)record + at);
+
+	return !(record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_STACK_ABOVE)) && bytes - at >= sizeof(*stack) &&
+	       stack->stack_bytes <= ML_STACK_BYTES_MAX && stack->stack_bytes % 8 == 0 &&
+	       bytes - at - sizeof(*stack) >= stack->stack_bytes;
+}
+
 bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 {
 	ml_u64 end = stack_end(record, bytes);
@@ -73,5 +82,6 @@ bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 		end += ml_frame_chain_bytes(
 			((const struct ml_frame_chain *)(const void *)((const char *)record + end))->n_frames);
 	}
-	return !(record->flags & ML_EVIDENCE_STACK_ABOVE) || is_above_sound(record, end, bytes);
+	return (!(record->flags & ML_EVIDENCE_STACK_ABOVE) || is_above_sound(record, end, bytes)) &&
+	       (!(record->flags & ML_EVIDENCE_INTERRUPTED) || is_interrupted_sound(record, end, bytes));
 }

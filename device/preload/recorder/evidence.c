@@ -153,7 +153,7 @@ static int was_sent_last(const struct ml_view *view, const struct ml_evidence_ca
 {
 	struct slice slice = slice_of(view, call->caller);
 
-	return slice.from + slice.wanted <= call->caller->readable_end &&
+	return !call->caller->interrupted && slice.from + slice.wanted <= call->caller->readable_end &&
 	       ml_stack_hash(ml_view_code_map(view), (const void *)(unsigned long)slice.from, slice.wanted) ==
 		       __atomic_load_n(&view->keys[call->block->key_index].sent_stack, __ATOMIC_RELAXED);
 }
@@ -289,18 +289,42 @@ static ml_u32 store_above(const struct ml_view *view, const struct ml_caller *ca
 	return bytes;
 }
 
+/* Of what a handler has interrupted; none without the frame that leads there, at the end of the handler's own slice. */
+static struct slice interrupted_slice(const struct ml_view *view, const struct ml_caller *caller, const struct slice *own)
+{
+	if (!caller->interrupted || !caller->interrupted->caller.stack_pointer || !own->wanted ||
+	    own->from + own->wanted != own->end)
+		return (struct slice){ .wanted = 0 };
+	return slice_of(view, &caller->interrupted->caller);
+}
+
+/* Stored behind everything else; returns the number of bytes. */
+static ml_u32 store_interrupted(const struct ml_view *view, const struct ml_caller *caller, const struct slice *slice,
+				struct ml_ring_evidence *room, struct ml_interrupted_stack *to)
+{
+	ml_u32 bytes = copy_stack(to + 1, slice->from, slice->wanted, &caller->interrupted->caller);
+
+	if (!bytes)
+		return 0;
+	*to = (struct ml_interrupted_stack){ .stack_address = slice->from, .stack_bytes = bytes };
+	room->stack_hash = ml_stack_mix(room->stack_hash, ml_stack_hash(ml_view_code_map(view), to + 1, bytes));
+	room->record.flags |= ML_EVIDENCE_INTERRUPTED;
+	return (ml_u32)sizeof(*to) + bytes;
+}
+
 static void send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, ml_u32 flags)
 {
 	int sparse = is_sparse(view, call, flags);
-	struct slice slice = slice_of(view, call->caller);
+	struct slice slice = slice_of(view, call->caller), second = interrupted_slice(view, call->caller, &slice);
 	ml_u32 head_bytes = sizeof(struct ml_evidence) + ML_N_REGISTERS * sizeof(ml_u64);
 	ml_u32 stack_bytes = sparse ? ml_sparse_stack_bytes(call->memo->n_offsets) : slice.wanted;
 	int extended = !sparse && is_extended(view, &slice);
+	ml_u32 second_bytes = second.wanted ? (ml_u32)sizeof(struct ml_interrupted_stack) + second.wanted : 0;
 	struct ml_key *key = &view->keys[call->block->key_index];
 	struct ml_ring_evidence *room =
 		ml_ring_reserve_patiently(view, thread,
 					  sizeof(room->stack_hash) + head_bytes + stack_bytes + chain_room(view) +
-						  (extended ? ML_STACK_ABOVE_ROOM : 0));
+						  (extended ? ML_STACK_ABOVE_ROOM : second_bytes));
 	struct ml_evidence *record;
 	void *stack;
 
@@ -333,6 +357,9 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	__atomic_store_n(&key->sent_stack, room->stack_hash, __ATOMIC_RELAXED);
 	if (extended)
 		record->record_bytes += store_above(view, call->caller, &slice, room, (char *)record + record->record_bytes);
+	else if (second.wanted)
+		record->record_bytes +=
+			store_interrupted(view, call->caller, &second, room, (void *)((char *)record + record->record_bytes));
 	/* Before the agent can see the record: if it drops it, its request for another comes later. */
 	set_next_due(thread, key);
 	ml_ring_commit(view, thread, ML_RING_EVIDENCE, (ml_u32)sizeof(room->stack_hash) + record->record_bytes);

@@ -137,6 +137,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		.frame_pointer = ML_FRAME_POINTER(registers),
 	};
 	ml_u32 was_recording = thread->is_recording; /* in a signal handler that interrupted another call */
+	struct ml_interrupted interrupted; /* written where it is needed only */
 	const struct ml_code_map *map;
 	struct ml_entry block;
 	struct stack_id id;
@@ -159,9 +160,9 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 	else if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
 	map = current_map(view, thread, caller.return_address, &timestamp_ns);
-	id = begin_lookup(view, thread, map, &caller);
+	id = begin_lookup(view, thread, map, &caller, &interrupted);
 	if (unlikely(id.unknown))
-		id = lookup_again(view, thread, &id, &caller, &map, &timestamp_ns);
+		id = lookup_again(view, thread, &id, &caller, &interrupted, &map, &timestamp_ns);
 	count_alloc(view, id.number, size);
 	block = (struct ml_entry){
 		.size = size,

@@ -207,10 +207,51 @@ static void turn_fibers(void)
 	}
 }
 
+/* ---- a signal's stack above another -------------------------------------------------------------- */
+
 static void on_signal(int number)
 {
 	(void)number;
 	deep(3);
+}
+
+/* Interrupted in its turn, on the same stack. */
+static void on_first_signal(int number)
+{
+	(void)number;
+	raise(SIGUSR1);
+	__asm__ volatile("");
+}
+
+/* Both at the same depth. */
+ALONE static void from_here(int number)
+{
+	raise(number);
+	__asm__ volatile("");
+}
+
+ALONE static void from_there(int number)
+{
+	raise(number);
+	__asm__ volatile("");
+}
+
+static ucontext_t raising;
+
+static void in_raising_fiber(void)
+{
+	for (;;) {
+		from_here(SIGUSR1);
+		swapcontext(&raising, &home);
+	}
+}
+
+static void make_raising_fiber(void)
+{
+	getcontext(&raising);
+	raising.uc_stack.ss_sp = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	raising.uc_stack.ss_size = STACK_BYTES;
+	makecontext(&raising, in_raising_fiber, 0);
 }
 
 static void turn_signal(void)
@@ -220,7 +261,13 @@ static void turn_signal(void)
 
 	sigaltstack(&alternate, NULL);
 	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = SA_ONSTACK }, NULL);
-	raise(SIGUSR1);
+	sigaction(SIGUSR2, &(struct sigaction){ .sa_handler = on_first_signal, .sa_flags = SA_ONSTACK }, NULL);
+	from_here(SIGUSR1);
+	from_there(SIGUSR1);
+	from_there(SIGUSR2);
+	if (!raising.uc_stack.ss_sp)
+		make_raising_fiber();
+	swapcontext(&home, &raising);
 	several_holes();
 }
 

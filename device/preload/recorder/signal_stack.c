@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/recorder/signal_stack.h"
+
+#include "preload/freestanding/syscalls.h"
+
+#define SS_ONSTACK 1 /* include/uapi/linux/signal.h */
+
+#define CHUNK_WORDS 64u
+#define SEARCHED_BYTES (32u << 10) /* below the end: vector registers lie between it and the frame */
+
+typedef unsigned long word; /* of the architecture */
+
+struct stack { /* stack_t */
+	word low;
+	int flags;
+	word bytes;
+};
+
+/* Where the thread was interrupted, by the registers behind the uc_stack at an address. Returns 0 if it was on this stack. */
+static int read_frame(const struct stack *stack, ml_u64 at, struct ml_caller *found)
+{
+	word fp, sp, pc;
+
+	if (ml_read_memory(&sp, at + ML_SIGNAL_SP * sizeof(word), sizeof(sp)) != sizeof(sp) || sp - stack->low < stack->bytes ||
+	    ml_read_memory(&pc, at + ML_SIGNAL_PC * sizeof(word), sizeof(pc)) != sizeof(pc) ||
+	    ml_read_memory(&fp, at + ML_SIGNAL_FP * sizeof(word), sizeof(fp)) != sizeof(fp))
+		return 0;
+	*found = (struct ml_caller){ .return_address = pc + 1, .stack_pointer = sp, .frame_pointer = fp };
+	return 1;
+}
+
+/*
+ * The address of the outermost frame's uc_stack, 0 = there is none. The kernel puts that frame at the stack's end and
+ * writes the stack's bounds into it. Handlers that interrupt this one have frames below, and handlers may copy theirs.
+ */
+static ml_u64 find_frame(const struct stack *stack, ml_u64 sp, struct ml_caller *found)
+{
+	ml_u64 high = ((ml_u64)stack->low + stack->bytes) & ~(ml_u64)(sizeof(word) - 1), low = sp & ~(ml_u64)(sizeof(word) - 1);
+	word words[CHUNK_WORDS + 2]; /* small: on the handler's stack */
+
+	if (high - low > SEARCHED_BYTES)
+		low = high - SEARCHED_BYTES;
+	high -= ML_SIGNAL_WORDS * sizeof(word);
+	while (high > low) {
+		ml_u64 n = (high - low) / sizeof(word) < CHUNK_WORDS ? (high - low) / sizeof(word) : CHUNK_WORDS;
+		long bytes = (long)((n + 2) * sizeof(word));
+
+		high -= n * sizeof(word);
+		if (ml_read_memory(words, high, (unsigned long)bytes) != bytes)
+			return 0;
+		while (n--)
+			if (words[n] == stack->low && words[n + 2] == stack->bytes &&
+			    read_frame(stack, high + n * sizeof(word), found))
+				return high + n * sizeof(word);
+	}
+	return 0;
+}
+
+void ml_signal_stack_find_foreign(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller,
+				  struct ml_interrupted *room)
+{
+	struct ml_caller *found = &room->caller;
+	struct stack stack;
+	ml_u64 frame;
+
+	if (ML_SYSCALL2(sigaltstack, 0, &stack) || !(stack.flags & SS_ONSTACK) ||
+	    caller->stack_pointer - stack.low >= stack.bytes)
+		return;
+	*room = (struct ml_interrupted){ .stack_low = stack.low };
+	caller->interrupted = room;
+	frame = find_frame(&stack, caller->stack_pointer, found);
+	if (!frame)
+		return;
+	room->begin = frame - ML_SIGNAL_BEGIN * sizeof(word);
+	/* The handler runs, so nothing between its stack pointer and the registers that will be restored goes away. */
+	caller->readable_end = caller->stack_end = frame + ML_SIGNAL_WORDS * sizeof(word);
+	ml_evidence_find_stack(view, thread, found);
+	if (found->frame_pointer - found->stack_pointer >= found->readable_end - found->stack_pointer)
+		found->frame_pointer = 0;
+}
