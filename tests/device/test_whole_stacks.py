@@ -59,3 +59,18 @@ def test_what_a_handler_interrupts_is_named_as_missing(tmp_path: Path) -> None:
     assert (found["end"], report["verdict"]) == ("STACK_TRUNCATED", "incomplete")
     (note,) = (note for note in report["notes"] if "stacks are cut" in note)
     assert "1 behind a signal handler" in note
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_a_forged_frame_of_a_signal_leads_nowhere(tracer: str, tmp_path: Path) -> None:
+    found = run(tracer, tmp_path, "--", built(PROGRAM), "forged", codes=(0, 6))
+    sites = [site for site in found.sites() if "on_forged_signal" in functions(site)]
+    assert sum(site["inuse_objects"] for site in sites) == 7 * ROUNDS
+    assert "exited with status 0" in found.err
+    # the code that was interrupted is known, and no more
+    assert {site["end"] for site in sites} <= {
+        "STACK_TRUNCATED",
+        "NO_PROGRESS",
+        "NO_MAPPING",
+        "NO_UNWIND_ROW",
+    }

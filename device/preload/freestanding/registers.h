@@ -19,12 +19,6 @@ struct ml_registers { /* as ML_ENTRY pushes them */
 #define ML_FRAME_POINTER(registers) ((registers)->rbp)
 #define ML_CHAIN_POINTER(registers) ((registers)->rbp)
 #define ML_UNTAG(address) ((ml_u64)(address))
-/* A signal's frame in words from its uc_stack on: struct rt_sigframe of arch/x86/include/asm/sigframe.h. */
-#define ML_SIGNAL_FP 13
-#define ML_SIGNAL_SP 18
-#define ML_SIGNAL_PC 19
-#define ML_SIGNAL_WORDS 26 /* up to the last saved register */
-#define ML_SIGNAL_BEGIN 2 /* words below uc_stack: the stack pointer when the handler has returned */
 
 static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)
 {
@@ -75,12 +69,6 @@ struct ml_registers {
 #define ML_CHAIN_POINTER(registers) ((registers)->x29)
 /* Bionic and MTE tag the top byte. libc gets the tagged pointer, the table the plain one. */
 #define ML_UNTAG(address) ((ml_u64)(address) & ~(0xffull << 56))
-/* struct rt_sigframe of arch/arm64/kernel/signal.c */
-#define ML_SIGNAL_FP 50
-#define ML_SIGNAL_SP 52
-#define ML_SIGNAL_PC 53
-#define ML_SIGNAL_WORDS 55
-#define ML_SIGNAL_BEGIN 18
 
 static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)
 {
@@ -123,12 +111,6 @@ struct ml_registers {
 #define ML_FRAME_POINTER(registers) ((registers)->r11)
 #define ML_CHAIN_POINTER(registers) ((registers)->return_address & 1 ? (registers)->r7 : (registers)->r11) /* frame_chain.h */
 #define ML_UNTAG(address) ((ml_u64)(unsigned long)(address))
-/* struct sigframe of arch/arm/kernel/signal.h, which may follow a siginfo. No walk by rules goes through it. */
-#define ML_SIGNAL_FP 17
-#define ML_SIGNAL_SP 19
-#define ML_SIGNAL_PC 21
-#define ML_SIGNAL_WORDS 23
-#define ML_SIGNAL_BEGIN 2
 
 static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)
 {

@@ -2,6 +2,7 @@
 #include "preload/recorder/signal_stack.h"
 
 #include "preload/freestanding/syscalls.h"
+#include "signal_frame.h"
 
 #define SS_ONSTACK 1 /* include/uapi/linux/signal.h */
 
@@ -16,27 +17,24 @@ struct stack { /* stack_t */
 	word bytes;
 };
 
-/* Where the thread was interrupted, by the registers behind the uc_stack at an address. Returns 0 if it was on this stack. */
-static int read_frame(const struct stack *stack, ml_u64 at, struct ml_caller *found)
+static int read_word(ml_u64 address, word *to)
 {
-	word fp, sp, pc;
+	return ml_read_memory(to, address, sizeof(*to)) == sizeof(*to);
+}
 
-	if (ml_read_memory(&sp, at + ML_SIGNAL_SP * sizeof(word), sizeof(sp)) != sizeof(sp) || sp - stack->low < stack->bytes ||
-	    ml_read_memory(&pc, at + ML_SIGNAL_PC * sizeof(word), sizeof(pc)) != sizeof(pc) ||
-	    ml_read_memory(&fp, at + ML_SIGNAL_FP * sizeof(word), sizeof(fp)) != sizeof(fp))
-		return 0;
-	*found = (struct ml_caller){ .return_address = pc + 1, .stack_pointer = sp, .frame_pointer = fp };
-	return 1;
+static int read_saved(ml_u64 frame, int number, word *to)
+{
+	return read_word(frame + (ml_u64)number * sizeof(word), to);
 }
 
 /*
  * The address of the outermost frame's uc_stack, 0 = there is none. The kernel puts that frame at the stack's end and
  * writes the stack's bounds into it. Handlers that interrupt this one have frames below, and handlers may copy theirs.
  */
-static ml_u64 find_frame(const struct stack *stack, ml_u64 sp, struct ml_caller *found)
+static ml_u64 find_frame(const struct stack *stack, ml_u64 sp)
 {
 	ml_u64 high = ((ml_u64)stack->low + stack->bytes) & ~(ml_u64)(sizeof(word) - 1), low = sp & ~(ml_u64)(sizeof(word) - 1);
-	word words[CHUNK_WORDS + 2]; /* small: on the handler's stack */
+	word words[CHUNK_WORDS + 2], saved_sp; /* small: on the handler's stack */
 
 	if (high - low > SEARCHED_BYTES)
 		low = high - SEARCHED_BYTES;
@@ -50,10 +48,23 @@ static ml_u64 find_frame(const struct stack *stack, ml_u64 sp, struct ml_caller 
 			return 0;
 		while (n--)
 			if (words[n] == stack->low && words[n + 2] == stack->bytes &&
-			    read_frame(stack, high + n * sizeof(word), found))
+			    read_saved(high + n * sizeof(word), ML_SIGNAL_SP, &saved_sp) &&
+			    saved_sp - stack->low >= stack->bytes)
 				return high + n * sizeof(word);
 	}
 	return 0;
+}
+
+/* The saved registers may be the program's own work, and lead nowhere. */
+static int read_interrupted(ml_u64 frame, struct ml_caller *found)
+{
+	word fp, sp, pc, innermost;
+
+	if (!read_saved(frame, ML_SIGNAL_FP, &fp) || !read_saved(frame, ML_SIGNAL_SP, &sp) ||
+	    !read_saved(frame, ML_SIGNAL_PC, &pc) || sp % sizeof(word) || !read_word(sp, &innermost))
+		return 0;
+	*found = (struct ml_caller){ .return_address = (ml_u64)pc + 1, .stack_pointer = sp, .frame_pointer = fp };
+	return 1;
 }
 
 void ml_signal_stack_find_foreign(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller,
@@ -68,12 +79,14 @@ void ml_signal_stack_find_foreign(const struct ml_view *view, struct ml_thread *
 		return;
 	*room = (struct ml_interrupted){ .stack_low = stack.low };
 	caller->interrupted = room;
-	frame = find_frame(&stack, caller->stack_pointer, found);
+	frame = find_frame(&stack, caller->stack_pointer);
 	if (!frame)
 		return;
-	room->begin = frame - ML_SIGNAL_BEGIN * sizeof(word);
 	/* The handler runs, so nothing between its stack pointer and the registers that will be restored goes away. */
 	caller->readable_end = caller->stack_end = frame + ML_SIGNAL_WORDS * sizeof(word);
+	if (!read_interrupted(frame, found))
+		return;
+	room->begin = frame - ML_SIGNAL_BEGIN * sizeof(word);
 	ml_evidence_find_stack(view, thread, found);
 	if (found->frame_pointer - found->stack_pointer >= found->readable_end - found->stack_pointer)
 		found->frame_pointer = 0;

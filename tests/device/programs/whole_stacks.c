@@ -223,6 +223,26 @@ static void on_first_signal(int number)
 	__asm__ volatile("");
 }
 
+#if defined(__x86_64__)
+#define SAVED_SP(context) (*(uintptr_t *)&(context)->uc_mcontext.gregs[REG_RSP])
+#else
+#define SAVED_SP(context) ((context)->uc_mcontext.sp)
+#endif
+
+/* What it has interrupted is at an address that is no stack. */
+static void on_forged_signal(int number, siginfo_t *information, void *frame)
+{
+	uintptr_t *saved = &SAVED_SP((ucontext_t *)frame), own = *saved;
+	const uintptr_t forged[] = { 0, 8, own + 1, own - (400 << 10), (uintptr_t)on_forged_signal, 1ul << 46, ~7ul };
+
+	(void)number, (void)information;
+	for (size_t i = 0; i < sizeof(forged) / sizeof(forged[0]); i++) {
+		*saved = forged[i];
+		take();
+	}
+	*saved = own;
+}
+
 /* Both at the same depth. */
 ALONE static void from_here(int number)
 {
@@ -254,14 +274,26 @@ static void make_raising_fiber(void)
 	makecontext(&raising, in_raising_fiber, 0);
 }
 
-static void turn_signal(void)
+static void alternate_stack(void)
 {
 	stack_t alternate = { .ss_sp = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
 			      .ss_size = STACK_BYTES };
 
 	sigaltstack(&alternate, NULL);
+	sigaction(SIGURG, &(struct sigaction){ .sa_sigaction = on_forged_signal, .sa_flags = SA_ONSTACK | SA_SIGINFO }, NULL);
 	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = SA_ONSTACK }, NULL);
 	sigaction(SIGUSR2, &(struct sigaction){ .sa_handler = on_first_signal, .sa_flags = SA_ONSTACK }, NULL);
+}
+
+static void turn_forged(void)
+{
+	alternate_stack();
+	raise(SIGURG);
+}
+
+static void turn_signal(void)
+{
+	alternate_stack();
 	from_here(SIGUSR1);
 	from_there(SIGUSR1);
 	from_there(SIGUSR2);
@@ -280,6 +312,7 @@ int main(int argc, char **argv)
 		      { "threads", turn_threads },
 		      { "fibers", turn_fibers },
 		      { "signal", turn_signal },
+		      { "forged", turn_forged },
 		      { "recursion", turn_recursion } };
 
 	if (argc > 2 && puts("ready") > 0 && !fflush(stdout) && getchar() == EOF)
