@@ -52,8 +52,6 @@ REASONS = {
     "preload --follow": OF_SHIM,
     "plt": {**ATTACHED, "first_thread_ends": "libgcc_s.so.1 loaded unnoticed"},
     "inline": ATTACHED,
-    "bpf": {"alternate_stack": CUT},
-    "bpf --follow": {"alternate_stack": CUT},
 }
 ALWAYS_CUT = {"deep": CUT}  # 20,000 frames
 UNCOUNTED = ("execs", "execs_sandboxed")  # where there is a reason: blocks that were gone with their image
