@@ -11,6 +11,7 @@
 #include "preload/recorder/recorder_session.h"
 #include "preload/segment/ring.h"
 #include "preload/recorder/sampler.h"
+#include "preload/recorder/stack_bounds.h"
 #include "preload/recorder/stack_id.h"
 #include "preload/segment/table.h"
 #include "preload/segment/thread.h"
@@ -153,7 +154,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		__atomic_store_n(&thread->is_recording, was_recording, __ATOMIC_RELEASE);
 		return;
 	}
-	ml_evidence_find_stack(view, thread, &caller);
+	ml_stack_bounds_find(view, thread, &caller);
 	/* Without frame pointers the register holds any value. Only an address within the stack can be a frame. */
 	if (unlikely((view->settings.flags & (ML_SETTING_NO_STACK | ML_SETTING_CHAIN_BY_CFI)) == ML_SETTING_NO_STACK))
 		caller.frame_pointer = ML_CHAIN_POINTER(registers);

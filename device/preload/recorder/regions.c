@@ -8,6 +8,7 @@
 #include "preload/stacks/maps.h"
 #include "preload/recorder/recorder.h"
 #include "preload/recorder/signal_stack.h"
+#include "preload/recorder/stack_bounds.h"
 #include "preload/segment/ring.h"
 #include "preload/stacks/stack_key.h"
 #include "preload/freestanding/syscalls.h"
@@ -115,7 +116,7 @@ void ml_regions_mapped(const struct ml_region_call *call)
 
 	if (thread->is_inside >= ML_INSIDE_OBJECTS) /* an arena: its blocks are recorded */
 		return;
-	ml_evidence_find_stack(view, thread, &caller);
+	ml_stack_bounds_find(view, thread, &caller);
 	if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
 	ml_signal_stack_find(view, thread, &caller, &interrupted);

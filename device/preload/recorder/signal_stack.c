@@ -4,18 +4,10 @@
 #include "preload/freestanding/syscalls.h"
 #include "signal_frame.h"
 
-#define SS_ONSTACK 1 /* include/uapi/linux/signal.h */
-
 #define CHUNK_WORDS 64u
 #define SEARCHED_BYTES (32u << 10) /* below the end: vector registers lie between it and the frame */
 
 typedef unsigned long word; /* of the architecture */
-
-struct stack { /* stack_t */
-	word low;
-	int flags;
-	word bytes;
-};
 
 static int read_word(ml_u64 address, word *to)
 {
@@ -31,9 +23,9 @@ static int read_saved(ml_u64 frame, int number, word *to)
  * The address of the outermost frame's uc_stack, 0 = there is none. The kernel puts that frame at the stack's end and
  * writes the stack's bounds into it. Handlers that interrupt this one have frames below, and handlers may copy theirs.
  */
-static ml_u64 find_frame(const struct stack *stack, ml_u64 sp)
+static ml_u64 find_frame(ml_u64 stack_low, ml_u64 stack_high, ml_u64 sp)
 {
-	ml_u64 high = ((ml_u64)stack->low + stack->bytes) & ~(ml_u64)(sizeof(word) - 1), low = sp & ~(ml_u64)(sizeof(word) - 1);
+	ml_u64 high = stack_high & ~(ml_u64)(sizeof(word) - 1), low = sp & ~(ml_u64)(sizeof(word) - 1);
 	word words[CHUNK_WORDS + 2], saved_sp; /* small: on the handler's stack */
 
 	if (high - low > SEARCHED_BYTES)
@@ -47,9 +39,9 @@ static ml_u64 find_frame(const struct stack *stack, ml_u64 sp)
 		if (ml_read_memory(words, high, (unsigned long)bytes) != bytes)
 			return 0;
 		while (n--)
-			if (words[n] == stack->low && words[n + 2] == stack->bytes &&
+			if (words[n] == stack_low && words[n + 2] == stack_high - stack_low &&
 			    read_saved(high + n * sizeof(word), ML_SIGNAL_SP, &saved_sp) &&
-			    saved_sp - stack->low >= stack->bytes)
+			    saved_sp - stack_low >= stack_high - stack_low)
 				return high + n * sizeof(word);
 	}
 	return 0;
@@ -71,15 +63,13 @@ void ml_signal_stack_find_foreign(const struct ml_view *view, struct ml_thread *
 				  struct ml_interrupted *room)
 {
 	struct ml_caller *found = &room->caller;
-	struct stack stack;
-	ml_u64 frame;
+	ml_u64 low, high, frame;
 
-	if (ML_SYSCALL2(sigaltstack, 0, &stack) || !(stack.flags & SS_ONSTACK) ||
-	    caller->stack_pointer - stack.low >= stack.bytes)
+	if (!ml_stack_bounds_of_alternate(caller->stack_pointer, &low, &high))
 		return;
-	*room = (struct ml_interrupted){ .stack_low = stack.low };
+	*room = (struct ml_interrupted){ .stack_low = low };
 	caller->interrupted = room;
-	frame = find_frame(&stack, caller->stack_pointer);
+	frame = find_frame(low, high, caller->stack_pointer);
 	if (!frame)
 		return;
 	/* The handler runs, so nothing between its stack pointer and the registers that will be restored goes away. */
@@ -87,7 +77,7 @@ void ml_signal_stack_find_foreign(const struct ml_view *view, struct ml_thread *
 	if (!read_interrupted(frame, found))
 		return;
 	room->begin = frame - ML_SIGNAL_BEGIN * sizeof(word);
-	ml_evidence_find_stack(view, thread, found);
+	ml_stack_bounds_find(view, thread, found);
 	if (found->frame_pointer - found->stack_pointer >= found->readable_end - found->stack_pointer)
 		found->frame_pointer = 0;
 }

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "preload/recorder/evidence.h"
+#include "preload/recorder/stack_bounds.h"
 
 /* ml_signal_stack_find() for a stack that is not the thread's own. */
 void ml_signal_stack_find_foreign(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller,
