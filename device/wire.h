@@ -133,6 +133,8 @@ enum ml_evidence_flag {
 	ML_EVIDENCE_CHAIN_IS_KERNEL = 256, /* … of the kernel's, which the user's frames follow */
 	ML_EVIDENCE_STACK_ABOVE = 512,  /* then follow words of the stack above the slice (ml_stack_above) */
 	ML_EVIDENCE_PYTHON_FRAMES = 1024, /* behind all follow the thread's frames in Python (ml_python_frames) */
+	ML_EVIDENCE_INTERRUPTED =
+		2048, /* behind the chain follows the stack that a signal handler interrupted (ml_interrupted_stack) */
 };
 
 struct ml_fixup {
@@ -166,9 +168,8 @@ struct ml_evidence {
 };
 
 /*
- * Replaces the stack bytes if ML_EVIDENCE_STACK_SPARSE is set: the words that a walk by frame
- * rules has read, then ml_u16 indices[n_words], in words from stack_address on, each below stack_bytes / 8. stack_bytes is
- * at most ML_SPARSE_BYTES_MAX.
+ * Replaces the stack bytes if ML_EVIDENCE_STACK_SPARSE is set: the words that a walk by frame rules has read, then
+ * ml_u16 indices[n_words], in words from stack_address on, below stack_bytes / 8. stack_bytes: at most ML_SPARSE_BYTES_MAX.
  */
 #define ML_SPARSE_BYTES_MAX (1u << 18)
 

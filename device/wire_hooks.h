@@ -1,15 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
-/* The part of the wire format for processes that are entered while they run. Like wire.h, which includes it. */
+/* More of the wire format: a handler's second stack, and processes that are entered while they run. Like wire.h, which includes it. */
 #pragma once
+
+/* ---- the stack below a signal handler ----------------------------------------------------------- */
+
+/*
+ * The last part of a record if ML_EVIDENCE_INTERRUPTED is set: bytes of another stack, from the stack pointer upwards that a
+ * signal found. Its handler ran on the thread's alternate stack, which is the slice. Never with ML_EVIDENCE_STACK_SPARSE
+ * or ML_EVIDENCE_STACK_ABOVE.
+ */
+struct ml_interrupted_stack {
+	ml_u64 stack_address;
+	ml_u32 stack_bytes; /* multiple of 8, at most ML_STACK_BYTES_MAX */
+	ml_u32 reserved;
+};
 
 /* ---- modules whose slots are patched (PLT hook) ------------------------------------------------- */
 
 enum ml_hooked_flag {
 	ML_HOOKED_MALFORMED = 1, /* its dynamic section or its relocations are not as they must be: not, or partly, read */
 	ML_HOOKED_READ_ONLY = 2, /* slots in shared memory, or in memory that the kernel does not make writable */
-	ML_HOOKED_NO_ROOM = 4,   /* more slots than the table holds */
+	ML_HOOKED_NO_ROOM = 4, /* more slots than the table holds */
 	ML_HOOKED_UNSETTLED = 8, /* slots that the loader had not finished with */
-	ML_HOOKED_PROGRAM = 16,  /* the program itself, not a library */
+	ML_HOOKED_PROGRAM = 16, /* the program itself, not a library */
 };
 
 /*
@@ -17,13 +30,13 @@ enum ml_hooked_flag {
  * on; a module loaded by dlopen() has run its constructors between since_ns and patched_ns.
  */
 struct ml_hooked {
-	ml_u64 module;    /* where its first segment begins */
-	ml_u64 since_ns;  /* 0 = it was loaded when the session began */
+	ml_u64 module; /* where its first segment begins */
+	ml_u64 since_ns; /* 0 = it was loaded when the session began */
 	ml_u64 patched_ns;
-	ml_u32 n_slots;   /* of the allocator's functions, patched to the shim */
+	ml_u32 n_slots; /* of the allocator's functions, patched to the shim */
 	ml_u32 n_refused; /* that could not be patched */
 	ml_u32 n_foreign; /* that lead to other functions of such a name */
-	ml_u32 flags;     /* enum ml_hooked_flag */
+	ml_u32 flags; /* enum ml_hooked_flag */
 	ml_u32 pid;
 	ml_u32 reserved;
 	char name[80]; /* of its file, without folders; "" = unknown, usually the program */
@@ -104,6 +117,7 @@ struct ml_high_water {
 	ml_u32 reserved;
 };
 
+ML_ASSERT_SIZE(struct ml_interrupted_stack, 16);
 ML_ASSERT_SIZE(struct ml_high_water, 40);
 ML_ASSERT_SIZE(struct ml_exit_stop, 304);
 ML_ASSERT_SIZE(struct ml_scan, 32);

@@ -73,7 +73,7 @@ static __noinline long ml_open_window(struct ml_walk *walk, ml_u64 address)
 /* The return address of a frame, in place of that of a pending return probe. */
 __noinline ml_u64 ml_original_return(ml_u64 hidden_at, ml_u64 found)
 {
-	struct ml_thread *thread = ml_this_thread();
+	struct ml_thread *thread = ml_known_thread();
 
 	if (!thread)
 		return found;

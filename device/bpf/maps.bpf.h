@@ -101,6 +101,9 @@ struct ml_thread {
 	struct ml_bpf_returns returns;
 	struct ml_walk walk;
 	struct ml_pages_wanted wanted;
+	struct ml_regs
+		interrupted; /* see ML_BPF_EVIDENCE_INTERRUPTED; sp 0: the last walked stack is no handler's on an alternate one */
+	ml_u64 interrupted_flags; /* of the key of such a stack */
 	struct ml_regs returned; /* of the last call whose return was seen at its `ret` */
 };
 

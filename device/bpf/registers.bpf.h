@@ -42,6 +42,7 @@ struct ml_regs {
 #define ML_SP(regs) ((regs)->sp)
 #define ML_IP(regs) ((regs)->ip)
 #define ML_FP(regs) ((regs)->bp)
+#define ML_COPY_LINK(to, from) ((void)(to))
 /* `call` pushed the return address; `ret` popped it. */
 #define ML_RETURN_POPS 8
 /* The trampoline of a pending return probe replaces the return address at the entry's sp. */
@@ -111,6 +112,8 @@ struct ml_regs {
 #define ML_SP(regs) ((regs)->sp)
 #define ML_IP(regs) ((regs)->pc)
 #define ML_FP(regs) ((regs)->x[29])
+/* By the link register the agent recognises a return probe's trampoline. */
+#define ML_COPY_LINK(to, from) ((to)->x[30] = (from)->x[30])
 /* `bl` and `ret` do not change sp. */
 #define ML_RETURN_POPS 0
 /*

@@ -237,6 +237,25 @@ static __noinline int ml_send_pages(struct ml_regs *regs, struct ml_thread *thre
 	return ml_send_pages_257(regs, thread, block, wanted->bytes, wanted->flags);
 }
 
+/* What a handler has interrupted, before its own stack. Returns as ml_send_evidence(). */
+static __noinline int ml_send_interrupted(struct ml_thread *thread, const struct ml_bpf_block *block, ml_u64 key)
+{
+	struct ml_bpf_bounds handlers;
+	ml_u64 sp, bytes;
+
+	if (!thread || !block)
+		return 0;
+	handlers = thread->stack;
+	sp = ML_SP(&thread->interrupted);
+	ml_learn_stack(thread, sp);
+	bytes = ml_stack_above(thread, sp) & ~7ull;
+	thread->stack = handlers;
+	if (!bytes || bytes > options.stack_bytes)
+		bytes = options.stack_bytes;
+	ml_want_pages(thread, 0, key, bytes, ML_EVIDENCE_AT_RETURN | ML_BPF_EVIDENCE_INTERRUPTED);
+	return ml_send_pages_17(&thread->interrupted, thread, block, bytes, thread->wanted.flags);
+}
+
 /*
  * Sends the stack up to its end, at most options.reach_bytes; with ML_EVIDENCE_STACK_SPARSE only its words, if they are
  * known. cap: options.stack_bytes. Returns ML_SEND_FULL or 0.
@@ -261,6 +280,11 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 
 		bytes = slice & 0xffffffff;
 		flags |= slice >> 32;
+		if (options.alternate_stack && ml_is_handler(thread)) { /* its stack is never known beforehand */
+			if (ml_send_interrupted(thread, block, key))
+				return ML_SEND_FULL;
+			flags |= ML_EVIDENCE_INTERRUPTED;
+		}
 	}
 	result = ml_send_slice(regs, thread, block, address, key, bytes, flags, cap);
 	if (result != ML_SEND_FAULT)

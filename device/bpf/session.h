@@ -66,6 +66,7 @@ struct ml_bpf_options {
 	ml_u32 reach_bytes; /* of a stack longer than its slice, so much is sent, page by page */
 	ml_u32 walk_bytes;     /* beyond, no walk by rules goes; at most ML_BPF_WALK_BYTES */
 	ml_u32 finds_mappings; /* the kernel has bpf_find_vma() */
+	ml_u32 alternate_stack; /* offset of sas_ss_sp in the kernel's task_struct, before sas_ss_size; 0 = unknown */
 	struct ml_bpf_function functions[ML_BPF_FILES][ML_FN_MAX];
 	struct ml_pair rules[ML_FN_MAX];
 };
@@ -204,6 +205,11 @@ struct ml_bpf_bounds {
  * have undefined content.
  */
 #define ML_BPF_EVIDENCE_PAGED 0x8000u /* among enum ml_evidence_flag */
+/*
+ * Sent before the evidence of the same sequence number, if that has ML_EVIDENCE_INTERRUPTED: a record of pages of the stack that
+ * its signal handler has interrupted. Of the registers it has the stack and frame pointers and, as a return address, pc + 1.
+ */
+#define ML_BPF_EVIDENCE_INTERRUPTED 0x4000u
 #define ML_BPF_PAGE_BYTES 4096u
 #define ML_BPF_PAGES_MAX (ML_ABOVE_BYTES_MAX / ML_BPF_PAGE_BYTES + 1)
 

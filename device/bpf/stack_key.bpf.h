@@ -49,6 +49,8 @@ static __always_inline bool ml_find_mapping(struct ml_thread *thread, ml_u64 sp)
 }
 #endif
 
+#include "interrupted.bpf.h"
+
 /*
  * Finds the mapping that holds sp, or forgets that of another stack. Pages inside a large frame that were never touched cannot be read: the first of them is not
  * the stack's end.
@@ -61,7 +63,7 @@ static __noinline void ml_learn_stack(struct ml_thread *thread, ml_u64 sp)
 	if (!thread)
 		return;
 	ml_forget_stack(thread);
-	if (ml_find_mapping(thread, sp))
+	if (ml_find_alternate_stack(&thread->stack, sp) || ml_find_mapping(thread, sp))
 		return;
 	taught = bpf_map_lookup_elem(&stacks, &tid);
 	if (taught && sp - taught->low < taught->end - taught->low)
@@ -182,7 +184,7 @@ static __noinline bool ml_has_words(struct ml_thread *thread, struct ml_regs *re
 {
 	const struct ml_bpf_code *ranges = ml_code();
 
-	if (!thread || !regs || !ranges)
+	if (!thread || !regs || !ranges || ml_is_handler(thread))
 		return false;
 	if (thread->is_recalled) {
 		ml_begin_walk(thread, regs, ranges);
@@ -190,6 +192,66 @@ static __noinline bool ml_has_words(struct ml_thread *thread, struct ml_regs *re
 			return false;
 	}
 	return thread->walk.n_offsets <= ML_WALK_WORDS;
+}
+#endif
+
+#ifndef ML_OLD_KERNEL
+/*
+ * For a stack whose walk has ended: whether it is that of a signal handler on the thread's alternate stack. Then
+ * thread->interrupted is set, and a walk of the interrupted stack has begun, unless the signal's frame is not found. Global, like the next
+ * two, so that the verifier checks it once, and apart from a walk, which needs much stack.
+ */
+__noinline int ml_enter_handler(ml_u64 sp)
+{
+	struct ml_thread *thread = ml_known_thread();
+	struct ml_bpf_code *ranges = ml_code();
+	struct ml_bpf_bounds stack;
+	bool is_partial;
+	ml_u64 frame;
+
+	if (!thread || !ranges || !ml_find_alternate_stack(&stack, sp))
+		return 0;
+	frame = ml_find_signal_frame(stack.low, stack.end);
+	thread->interrupted_flags = ML_BPF_KEY_EXACT;
+	if (!frame || thread->walk.sp != frame - 8 * ML_SIGNAL_BEGIN) {
+		thread->interrupted_flags = ML_KEY_PARTIAL;
+		thread->walk.key = ml_scan_rest(thread, ranges, thread->walk.key, &is_partial);
+	}
+	if (frame)
+		ml_begin_interrupted(thread, frame);
+	return 1;
+}
+
+/* The key of handler and interrupted stack. state: of that walk. */
+__noinline ml_u64 ml_leave_handler(int state)
+{
+	struct ml_thread *thread = ml_known_thread();
+	struct ml_bpf_code *ranges = ml_code();
+	bool is_partial;
+
+	if (!thread || !ranges)
+		return 1;
+	ml_forget_stack(thread); /* see ml_send_evidence() */
+	if (state == ML_WALK_ENDED)
+		return ml_key_of_walk(thread->walk.key, state, 0);
+	thread->interrupted_flags = ML_KEY_PARTIAL;
+	if (!ML_SP(&thread->interrupted))
+		return thread->walk.key | 1;
+	if (state == ML_WALK_UNKNOWN) {
+		thread->walk.is_unknown = 1;
+		thread->walk.wakeup = ranges->wants_wakeup ? options.wakeup_flags : options.quiet_flags;
+	}
+	return ml_scan_rest(thread, ranges, thread->walk.key, &is_partial) | 1;
+}
+
+/* 0: not of such a handler. */
+__noinline ml_u64 ml_key_of_handler(ml_u64 sp)
+{
+	struct ml_thread *thread = ml_known_thread();
+
+	if (!thread || !ml_enter_handler(sp))
+		return 0;
+	return ml_leave_handler(ML_SP(&thread->interrupted) ? (int)ml_walk(&thread->walk) : ML_WALK_STUCK);
 }
 #endif
 
@@ -209,6 +271,8 @@ static __always_inline ml_u64 ml_stack_key(struct ml_thread *thread, struct ml_r
 	if (!ranges)
 		return 1;
 	ml_begin_walk(thread, regs, ranges);
+	ML_SP(&thread->interrupted) = 0;
+	ML_COPY_LINK(&thread->interrupted, regs);
 	if (!ml_is_code(ranges, walk->return_address))
 		ml_learn_code(walk->return_address);
 #ifndef ML_OLD_KERNEL
@@ -219,6 +283,11 @@ static __always_inline ml_u64 ml_stack_key(struct ml_thread *thread, struct ml_r
 	if (state == ML_WALK_ENDED || state == ML_WALK_LIMIT) {
 		*flags = ml_flags_of_walk(state);
 		return ml_key_of_walk(walk->key, state, above ? above : ML_SP(regs));
+	}
+	key = options.alternate_stack ? ml_key_of_handler(ML_SP(regs)) : 0;
+	if (key) {
+		*flags = thread->interrupted_flags;
+		return key;
 	}
 #endif
 	if (thread->sequence % ML_RATE_CALLS == 0)

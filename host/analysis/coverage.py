@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -171,10 +172,11 @@ def cut_stacks(sites: Sequence[CallSite], *, is_by_choice: bool) -> Iterator[Rea
 
 
 def _ends_behind_handler(site: CallSite) -> bool:
-    """The evidence of a call is one range of memory, which ends with the handler's own stack."""
-    return site.end == TraceEnd.STACK_TRUNCATED.name and any(
-        frame.function in SIGNAL_TRAMPOLINES for frame in site.frames
-    )
+    """Of what was interrupted only registers are known: the pc, and perhaps a link register."""
+    behind = list(takewhile(lambda frame: frame.function not in SIGNAL_TRAMPOLINES, reversed(site.frames)))
+    is_of_handler = len(behind) < len(site.frames)
+    is_without_stack = len({frame.address for frame in behind}) <= 2
+    return site.end == TraceEnd.STACK_TRUNCATED.name and is_of_handler and is_without_stack
 
 
 def _of_record(capture: Capture, totals: Totals) -> Iterator[Reason]:

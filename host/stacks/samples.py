@@ -7,12 +7,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire import frame_chains, python_frames, sparse_stack, stack_tail
+from memleak_android.host.wire import frame_chains, interrupted_stack, python_frames, sparse_stack, stack_tail
 from memleak_android.host.wire.blocks import FIXUPS, Block, EvidenceFlag, Rows
 from memleak_android.host.wire.frame_chains import SentChains
 from memleak_android.host.wire.payloads import EvidenceBatch, decode_evidence
 from memleak_android.host.wire.python_frames import SentPython
 from memleak_android.unwind.arch import Arch
+from memleak_android.unwind.memory import MemoryRegions
 from memleak_android.unwind.trace import SampleBatch
 
 BATCH_BYTES = 64 << 20  # stack bytes unwound at once: bounds the host's memory, whatever has survived
@@ -80,7 +81,7 @@ def _join(
     for _, evidence, records in gathered:
         _fill(stack, offset[at : at + len(records)], evidence, records)
         at += len(records)
-    _undo_trampolines(stack, offset[:-1], rows, length)
+    _undo_trampolines(stack, offset[:-1], rows["stack_address"], rows, length)
     batch = SampleBatch(
         arch=arch,
         registers=registers,
@@ -91,6 +92,7 @@ def _join(
         stack_bytes=stack,
         space=spaces[indexes],
         at_return=(rows["flags"] & np.uint16(EvidenceFlag.AT_RETURN)) != 0,
+        extra_memory=_second_stacks(gathered, rows),
     )
     chains = [
         frame_chains.read(evidence.data, evidence.chain_offset[records]) for _, evidence, records in gathered
@@ -132,13 +134,43 @@ def _lengths(evidence: EvidenceBatch, records: NDArray[np.int64]) -> NDArray[np.
     return np.asarray(evidence.rows["stack_bytes"][records].astype(np.int64) + more)
 
 
+def _second_stacks(
+    gathered: list[tuple[NDArray[np.int64], EvidenceBatch, NDArray[np.int64]]], rows: Rows
+) -> list[MemoryRegions | None] | None:
+    """The stack that each record's signal handler interrupted; None if no record has one."""
+    sent = [
+        None if start < 0 else interrupted_stack.read(evidence.data, start)
+        for _, evidence, records in gathered
+        for start in evidence.interrupted_offset[records].tolist()
+    ]
+    has = np.flatnonzero([each is not None for each in sent])
+    if not len(has):
+        return None
+    stacks = [each for each in sent if each is not None]
+    length = np.array([len(data) for _, data in stacks], np.int64)
+    offset = np.cumsum(length) - length
+    flat = np.concatenate([data for _, data in stacks])
+    address = np.array([address for address, _ in stacks], np.uint64)
+    _undo_trampolines(flat, offset, address, rows[has], length)
+    found: list[MemoryRegions | None] = [None] * len(rows)
+    for i, at, begin, size in zip(
+        has.tolist(), address.tolist(), offset.tolist(), length.tolist(), strict=True
+    ):
+        found[i] = MemoryRegions([(at, memoryview(flat.data)[begin : begin + size])])
+    return found
+
+
 def _undo_trampolines(
-    stack: NDArray[np.uint8], offset: NDArray[np.int64], rows: Rows, length: NDArray[np.int64]
+    stack: NDArray[np.uint8],
+    offset: NDArray[np.int64],
+    address: NDArray[np.uint64],
+    rows: Rows,
+    length: NDArray[np.int64],
 ) -> None:
-    """Restores the return addresses that return probes replaced in the slices."""
+    """Restores the return addresses that return probes replaced in the slices, which begin at `address`."""
     for i in range(FIXUPS):
         fixup = rows["fixups"][:, i]
-        slot = (fixup["slot_address"] - rows["stack_address"]).astype(np.int64)
+        slot = (fixup["slot_address"] - address).astype(np.int64)
         fits = (i < rows["n_fixups"]) & (slot >= 0) & (slot + 8 <= length)
         values = np.ascontiguousarray(fixup["value"][fits]).view(np.uint8).reshape(-1, 8)
         stack[(offset + slot)[fits][:, None] + np.arange(8)] = values

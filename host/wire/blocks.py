@@ -121,6 +121,7 @@ class EvidenceFlag(IntFlag):
     CHAIN_IS_KERNEL = 256
     STACK_ABOVE = 512
     PYTHON_FRAMES = 1024
+    INTERRUPTED = 2048
 
 
 class HookedFlag(IntFlag):
@@ -231,6 +232,7 @@ PYTHON_CODE = _record(
 PYTHON_FRAME = _record(16, ("stack_address", "<u8"), ("code", "<u4"), ("offset", "<u4"))
 PYTHON_FRAMES = _record(8, ("n_frames", "<u4"), ("is_cut", "<u4"))
 PYTHON_FRAMES_MAX = 128
+INTERRUPTED_STACK = _record(16, ("stack_address", "<u8"), ("stack_bytes", "<u4"), ("reserved", "<u4"))
 SPARSE_BYTES_MAX = 1 << 18
 ABOVE_BYTES_MAX = 1 << 20
 ABOVE_WORDS_MAX = 1 << 15

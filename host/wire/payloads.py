@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.profile.coverage import Answer, Condition
 from memleak_android.host.profile.coverage import Reason as Gap
-from memleak_android.host.wire import blocks, frame_chains, python_frames, sparse_stack, stack_tail
+from memleak_android.host.wire import (
+    blocks,
+    frame_chains,
+    interrupted_stack,
+    python_frames,
+    sparse_stack,
+    stack_tail,
+)
 from memleak_android.host.wire.blocks import Block, BlockKind, EvidenceFlag, Reason, Rows
 from memleak_android.host.wire.packed import structures
 from memleak_android.host.wire.python_frames import PythonCode
@@ -88,6 +95,7 @@ class EvidenceBatch:
     chain_offset: offset in data of the record's chain of frame records, -1 = none (frame_chains.py).
     above_offset: likewise of its words of the stack above the slice (stack_tail.py).
     python_offset: likewise of its frames in Python (python_frames.py).
+    interrupted_offset: likewise of the stack that its signal handler interrupted (interrupted_stack.py).
     """
 
     rows: Rows
@@ -98,6 +106,7 @@ class EvidenceBatch:
     chain_offset: NDArray[np.int64]
     above_offset: NDArray[np.int64]
     python_offset: NDArray[np.int64]
+    interrupted_offset: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -158,15 +167,26 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
     _refuse(fault, offsets, "words of the stack")
     chain_offset = frame_chains.offsets(data, rows, stack_offset)
     _refuse(frame_chains.fault(data, chain_offset, end), offsets, "frame records")
-    chain_ends = frame_chains.ends(data, rows, stack_offset)
-    above_offset = np.where(stack_tail.has(rows), chain_ends, -1)
+    behind = frame_chains.ends(data, rows, stack_offset)
+    above_offset = np.where(stack_tail.has(rows), behind, -1)
     _refuse(stack_tail.fault(data, rows, above_offset, end), offsets, "words above the slice")
-    python_offset = python_frames.offsets(data, rows, chain_ends, above_offset)
+    interrupted_offset = np.where(interrupted_stack.has(rows), behind, -1)
+    _refuse(interrupted_stack.fault(data, rows, interrupted_offset, end), offsets, "interrupted stack")
+    behind += stack_tail.sizes(data, above_offset) + interrupted_stack.sizes(data, interrupted_offset)
+    python_offset = np.where(python_frames.has(rows), behind, -1)
     _refuse(python_frames.fault(data, python_offset, end), offsets, "frames in Python")
     index = np.where(present, (offsets[:, None] + blocks.EVIDENCE.itemsize) // 8 + slots, 0)
     registers = np.where(known, words[index] if len(words) else 0, np.uint64(0))
     return EvidenceBatch(
-        rows, registers, known, stack_offset, data, chain_offset, above_offset, python_offset
+        rows,
+        registers,
+        known,
+        stack_offset,
+        data,
+        chain_offset,
+        above_offset,
+        python_offset,
+        interrupted_offset,
     )
 
 

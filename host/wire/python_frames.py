@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire import stack_tail
 from memleak_android.host.wire.blocks import (
     PYTHON_CODE,
     PYTHON_FRAME,
@@ -35,14 +34,12 @@ class SentPython(NamedTuple):
     frames: Rows
 
 
-def offsets(data: NDArray[np.uint8], rows: Rows, chain_ends: Ints, above_offset: Ints) -> Ints:
-    """Byte offset in `data` of each record's frames in Python, -1 = it has none. The parts before must have been checked."""
-    has = (rows["flags"] & np.uint16(EvidenceFlag.PYTHON_FRAMES)) != 0
-    return np.where(has, chain_ends + stack_tail.sizes(data, above_offset), -1)
+def has(rows: Rows) -> NDArray[np.bool_]:
+    return np.asarray((rows["flags"] & np.uint16(EvidenceFlag.PYTHON_FRAMES)) != 0)
 
 
 def fault(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> int | None:
-    """The first record whose frames are not within its bytes. starts: from offsets(); ends: of the records."""
+    """The first record whose frames are not within its bytes. starts: -1 = it has none; ends: of the records."""
     has = np.flatnonzero(starts >= 0)
     room = ends[has] - starts[has]
     bad = room < _HEAD

@@ -50,11 +50,26 @@ def test_all_frames_are_shown_when_asked(tmp_path: Path) -> None:
     assert deep == {RECURSION + 1 + 2 * number for number in range(ROUNDS)}
 
 
-@pytest.mark.parametrize("tracer", TRACERS)
-def test_what_a_handler_interrupts_is_named_as_missing(tracer: str, tmp_path: Path) -> None:
-    """The handler's own stack is sent, not that on which the signal came."""
-    report = run(tracer, tmp_path, "--", built("alternate_stack"), codes=[0, 6]).report
+def test_what_a_handler_interrupts_is_named_as_missing(tmp_path: Path) -> None:
+    """Where only the handler's own stack is sent, as on older kernels."""
+    command = ("--", built("alternate_stack"))
+    report = run("bpf", tmp_path, *command, options=["--perf-events"], codes=[0, 6]).report
     (found,) = (site for site in report["sites"] if "on_signal" in functions(site))
     assert (found["end"], report["measurement"]) == ("STACK_TRUNCATED", "incomplete")
     (note,) = (note for note in report["notes"] if "stacks are cut" in note)
     assert "1 behind a signal handler" in note
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_a_forged_frame_of_a_signal_leads_nowhere(tracer: str, tmp_path: Path) -> None:
+    found = run(tracer, tmp_path, "--", built(PROGRAM), "forged", codes=(0, 6))
+    sites = [site for site in found.sites() if "on_forged_signal" in functions(site)]
+    assert sum(site["inuse_objects"] for site in sites) == 7 * ROUNDS
+    assert "exited with status 0" in found.err
+    # the code that was interrupted is known, and no more
+    assert {site["end"] for site in sites} <= {
+        "STACK_TRUNCATED",
+        "NO_PROGRESS",
+        "NO_MAPPING",
+        "NO_UNWIND_ROW",
+    }

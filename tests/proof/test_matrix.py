@@ -53,7 +53,7 @@ REASONS = {
     "plt": {**ATTACHED, "first_thread_ends": "libgcc_s.so.1 loaded unnoticed"},
     "inline": ATTACHED,
 }
-ALWAYS_CUT = {"alternate_stack": CUT, "deep": CUT}  # two stacks in one; 20,000 frames
+ALWAYS_CUT = {"deep": CUT}  # 20,000 frames
 UNCOUNTED = ("execs", "execs_sandboxed")  # where there is a reason: blocks that were gone with their image
 
 

@@ -127,7 +127,7 @@ const struct ml_evidence *ml_long_stacks_pack(struct ml_long_stacks *stacks, con
 	if (above->n_words % 2)
 		ml_stack_above_offsets(above)[above->n_words] = 0;
 	packed->stack_bytes = slice_bytes;
-	packed->flags |= ML_EVIDENCE_STACK_ABOVE;
+	packed->flags = (packed->flags & (ml_u16)~ML_EVIDENCE_INTERRUPTED) | ML_EVIDENCE_STACK_ABOVE;
 	packed->record_bytes = head + ml_stack_above_bytes(above->n_words);
 	return packed;
 }

@@ -85,7 +85,7 @@ static int load_object(struct ml_bpf *bpf, const struct ml_config *config)
 			bpf_program__set_expected_attach_type(program, (enum bpf_attach_type)BPF_TRACE_UPROBE_MULTI);
 	}
 	size_maps(bpf->object, config, bpf->is_old);
-	error = ml_bpf_set_options(bpf->object, config, bpf->finds_mappings);
+	error = ml_bpf_set_options(bpf->object, config, bpf->finds_mappings, bpf->alternate_stack);
 	if (!error)
 		error = bpf_object__load(bpf->object);
 	if (!error)
@@ -107,23 +107,36 @@ static int open_output(struct ml_bpf *bpf, const struct ml_config *config, ring_
 	return bpf->ring || bpf->perf_path ? 0 : ml_bpf_fail("could not map the evidence ring", errno);
 }
 
+/* With less and less of what a kernel may not have. */
+static int load_current(struct ml_bpf *bpf, const struct ml_config *config)
+{
+	ml_u32 alternate_stack = ml_bpf_alternate_stack();
+	int error = 0;
+
+	for (int i = 0; i < 4; i++) {
+		if (i % 2 && !alternate_stack)
+			continue;
+		bpf->finds_mappings = i < 2;
+		bpf->alternate_stack = i % 2 ? 0 : alternate_stack;
+		error = load_object(bpf, config);
+		if (!error || error == EPERM)
+			break;
+	}
+	return error;
+}
+
 int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_sample_fn on_record, void *context)
 {
 	int error;
 
 	*bpf = (struct ml_bpf){ .buckets_shift = ml_bpf_buckets_shift(config->max_live),
 				.is_old = config->perf_event_path,
-				.finds_mappings = !config->perf_event_path,
 				.is_system_wide = config->whole_machine,
 				.sees_mappings = ml_tracefs_sees_mappings() };
 	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
 	bpf->has_multi = !bpf->is_old && !config->without_multi &&
 			 ml_uprobe_multi_works(config->lends_memory && ml_bpf_misses_borrowers(config));
-	error = load_object(bpf, config);
-	if (error && error != EPERM && bpf->finds_mappings) {
-		bpf->finds_mappings = false;
-		error = load_object(bpf, config);
-	}
+	error = bpf->is_old ? load_object(bpf, config) : load_current(bpf, config);
 	if (config->n_pairs && (bpf->is_old || (error && error != EPERM))) {
 		return ml_bpf_fail("could not load the BPF programs for --pairs, which need Linux 5.15",
 				   error ? error : ENOTSUP);

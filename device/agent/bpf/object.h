@@ -33,6 +33,7 @@ struct ml_bpf {
 	struct ml_bpf_bucket *levels[ML_BPF_LEVELS]; /* live table, code->n_levels of them */
 	ml_u32 buckets_shift;     /* of level 0 */
 	bool finds_mappings;      /* the programs have bpf_find_vma() (Linux 5.17) and the kernel its BTF */
+	ml_u32 alternate_stack;   /* struct ml_bpf_options.alternate_stack */
 	bool sees_mappings;       /* the programs are called at mmap, munmap and exec */
 	ml_u32 n_untaught;        /* records since the last that yielded a rule */
 	ml_u64 recycle_ns;        /* when unused rules may be dropped again */

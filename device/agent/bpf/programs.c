@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/process/signature_mask.h"
+#include "agent/probes/libbpf.h"
 #include "agent/probes/tracefs.h"
 
 #define EXIT_OF_MMAP "syscalls/sys_exit_mmap"
@@ -132,7 +133,17 @@ static ml_u32 walk_of(const struct ml_config *config)
 	return bytes < ML_BPF_WALK_BYTES ? bytes : ML_BPF_WALK_BYTES;
 }
 
-int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config, bool finds_mappings)
+ml_u32 ml_bpf_alternate_stack(void)
+{
+	struct btf *btf = btf__load_vmlinux_btf();
+	int low = btf ? ml_libbpf_member(btf, "task_struct", "sas_ss_sp") : -1;
+	int bytes = low > 0 ? ml_libbpf_member(btf, "task_struct", "sas_ss_size") : -1;
+
+	btf__free(btf);
+	return bytes == low + (int)sizeof(long) ? (ml_u32)low : 0;
+}
+
+int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config, bool finds_mappings, ml_u32 alternate_stack)
 {
 	struct bpf_map *map = bpf_object__find_map_by_name(object, ML_BPF_OPTIONS_SECTION);
 	struct ml_bpf_options options = { .follow = config->follow || config->whole_machine,
@@ -146,6 +157,7 @@ int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config
 					  .reach_bytes = reach_of(config),
 					  .walk_bytes = walk_of(config),
 					  .finds_mappings = finds_mappings,
+					  .alternate_stack = alternate_stack,
 					  .whole_stacks = config->unwind != ML_UNWIND_CFI,
 					  .events = config->events,
 					  .buckets_shift = ml_bpf_buckets_shift(config->max_live),

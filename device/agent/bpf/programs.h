@@ -24,8 +24,11 @@ bool ml_bpf_sees_regions(void);
 /* Whether probes on one thread group would miss what counts: the calls of children that run in the target's memory. */
 bool ml_bpf_misses_borrowers(const struct ml_config *config);
 
+/* struct ml_bpf_options.alternate_stack, by the kernel's BTF. */
+ml_u32 ml_bpf_alternate_stack(void);
+
 /* 0, or a negative errno. Before the object is loaded. */
-int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config, bool finds_mappings);
+int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config, bool finds_mappings, ml_u32 alternate_stack);
 
 /* Size of the live table's first level, as a power of two; a small max_live needs a small one. */
 ml_u32 ml_bpf_buckets_shift(ml_u64 max_live);

@@ -89,6 +89,8 @@ static int keep_evidence(struct ml_bpf_session *session, const struct ml_evidenc
 		record = pack(record, bytes, packed);
 	else if (record->flags & ML_BPF_EVIDENCE_PAGED)
 		record = ml_long_stacks_pack(&session->long_stacks, session->bpf.code, record);
+	if (record && record->flags & ML_EVIDENCE_INTERRUPTED)
+		record = ml_interrupted_stacks_join(&session->interrupted, record);
 	return record ? ml_nursery_add(session->base.nursery, record) : -1;
 }
 
@@ -120,6 +122,11 @@ static int on_record(void *context, void *data, size_t data_bytes)
 		return 0;
 	}
 	record = as_sent(session, data, &bytes);
+	if (record && record->flags & ML_BPF_EVIDENCE_INTERRUPTED) {
+		ml_interrupted_stacks_keep(&session->interrupted, record);
+		ml_bpf_learn(&session->bpf, session->frames, record);
+		return 0;
+	}
 	if (!record || (!session->base.config->no_evidence && keep_evidence(session, record, bytes))) {
 		session->base.lost[ML_LOST_NURSERY_FULL]++;
 	} else if (session->base.config->whole_machine && !ml_bpf_follow_report(session, record->pid)) {

@@ -6,6 +6,7 @@
 #include "agent/protocol/blocks.h"
 #include "agent/probes/frames.h"
 #include "agent/bpf/breaks.h"
+#include "agent/bpf/interrupted_stack.h"
 #include "agent/bpf/long_stack.h"
 #include "agent/process/process_set.h"
 #include "agent/session/region_sizes.h"
@@ -38,5 +39,6 @@ struct ml_bpf_session {
 	struct ml_stacks stacks;
 	struct ml_trampolines trampolines;
 	struct ml_long_stacks long_stacks;
+	struct ml_interrupted_stacks interrupted;
 	struct ml_event_batch events;
 };

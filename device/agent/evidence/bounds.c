@@ -69,6 +69,15 @@ static bool is_python_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 
 	       bytes - at >= ml_python_frames_bytes(python->n_frames);
 }
 
+static bool is_interrupted_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+{
+	const struct ml_interrupted_stack *stack = (const void *)((const char *)record + at);
+
+	return !(record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_STACK_ABOVE)) && bytes - at >= sizeof(*stack) &&
+	       stack->stack_bytes <= ML_STACK_BYTES_MAX && stack->stack_bytes % 8 == 0 &&
+	       bytes - at - sizeof(*stack) >= stack->stack_bytes;
+}
+
 bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 {
 	ml_u64 end = stack_end(record, bytes);
@@ -86,6 +95,12 @@ bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 			return false;
 		end += ml_stack_above_bytes(
 			((const struct ml_stack_above *)(const void *)((const char *)record + end))->n_words);
+	}
+	if (record->flags & ML_EVIDENCE_INTERRUPTED) {
+		if (!is_interrupted_sound(record, end, bytes))
+			return false;
+		end += sizeof(struct ml_interrupted_stack) +
+		       ((const struct ml_interrupted_stack *)(const void *)((const char *)record + end))->stack_bytes;
 	}
 	return !(record->flags & ML_EVIDENCE_PYTHON_FRAMES) || is_python_sound(record, end, bytes);
 }

@@ -95,7 +95,7 @@ static ml_u32 used_bytes(const struct ml_evidence *record)
 	ml_u64 bytes = sizeof(*record) + record->n_registers * sizeof(ml_u64) + record->stack_bytes;
 
 	return record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_FRAME_CHAIN | ML_EVIDENCE_STACK_ABOVE |
-				ML_EVIDENCE_PYTHON_FRAMES) ?
+				ML_EVIDENCE_INTERRUPTED | ML_EVIDENCE_PYTHON_FRAMES) ?
 		       record->record_bytes :
 		       (ml_u32)((bytes + 7) & ~7ull);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/probes/libbpf.h"
 #include "agent/probes/tracefs.h"
 
 /* include/trace/events/kmem.h and percpu.h, from 5.10 to 6.18. */
@@ -59,18 +60,6 @@ static const struct btf_type *event_prototype(const struct btf *btf, const char 
 	return id < 0 ? NULL : btf__type_by_id(btf, btf__type_by_id(btf, (ml_u32)id)->type);
 }
 
-/* Where a member of a structure lies, in bytes; -1 = there is none. */
-static int member_offset(const struct btf *btf, const char *structure, const char *name)
-{
-	int id = btf__find_by_name_kind(btf, structure, BTF_KIND_STRUCT);
-	const struct btf_type *type = id < 0 ? NULL : btf__type_by_id(btf, (ml_u32)id);
-
-	for (ml_u32 i = 0; type && i < btf_vlen(type); i++)
-		if (!strcmp(btf__name_by_offset(btf, btf_members(type)[i].name_off), name))
-			return (int)btf_member_bit_offset(type, i) / 8;
-	return -1;
-}
-
 static struct ml_kernel_field first_found(struct ml_kernel_field one, struct ml_kernel_field other)
 {
 	return one.bytes ? one : other;
@@ -83,7 +72,7 @@ static bool is_whole(const struct ml_kernel_source *source, const struct ml_kern
 
 static void find_by_btf(struct ml_kernel_layout *layout, const struct btf *btf)
 {
-	int cache_size = member_offset(btf, "kmem_cache", "size");
+	int cache_size = ml_libbpf_member(btf, "kmem_cache", "size");
 
 	layout->cache_size = cache_size < 0 ? 0 : (ml_u32)cache_size;
 	for (int i = 0; i < ML_KERNEL_EVENTS; i++) {

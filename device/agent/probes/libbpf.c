@@ -58,6 +58,17 @@ ml_u64 ml_libbpf_counter(int map_fd, int n_cpus, ml_u32 which)
 	return sum;
 }
 
+int ml_libbpf_member(const struct btf *btf, const char *structure, const char *name)
+{
+	int id = btf__find_by_name_kind(btf, structure, BTF_KIND_STRUCT);
+	const struct btf_type *type = id < 0 ? NULL : btf__type_by_id(btf, (ml_u32)id);
+
+	for (ml_u32 i = 0; type && i < btf_vlen(type); i++)
+		if (!strcmp(btf__name_by_offset(btf, btf_members(type)[i].name_off), name))
+			return (int)btf_member_bit_offset(type, i) / 8;
+	return -1;
+}
+
 int ml_libbpf_fail(const char *what, int error, const char *way_out)
 {
 	const char *detail = ml_libbpf_warning;

@@ -9,7 +9,7 @@
 #include "wire.h"
 
 /* The system calls that the shim makes after its start. The report names those that are forbidden. */
-#define ML_PROCESS_CALLS(X) X(getpid) X(gettid) X(tgkill) X(prlimit64) X(getrandom)
+#define ML_PROCESS_CALLS(X) X(getpid) X(gettid) X(tgkill) X(prlimit64) X(getrandom) X(sigaltstack)
 #define ML_MEMORY_CALLS(X) X(process_vm_readv) X(mincore) X(madvise) X(mprotect) X(munmap) X(mlock) X(munlock)
 #define ML_FILE_CALLS(X) X(openat) X(read) X(pread64) X(close)
 #define ML_WAIT_CALLS(X) X(ppoll) X(sched_yield) X(clock_gettime)

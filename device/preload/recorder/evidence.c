@@ -3,7 +3,6 @@
 
 #include "preload/freestanding/bytes.h"
 #include "preload/stacks/frame_chain.h"
-#include "preload/stacks/maps.h"
 #include "preload/stacks/python_frames.h"
 #include "preload/segment/ring.h"
 #include "preload/freestanding/syscalls.h"
@@ -13,62 +12,6 @@
 #define EXACT_STEP 32
 
 #define PAGE_BYTES 4096u /* the smallest page size */
-
-/* mm/mmap.c keeps stack_guard_gap (256 pages) below a growing stack free of other mappings. */
-#define STACK_GROWTH_BYTES (512u << 10)
-
-/* ---- where the stack ends ----------------------------------------------------------------------------- */
-
-/*
- * A thread's own stack ends at its thread pointer (glibc, musl and bionic put the thread control block above the stack
- * into the same mapping) or is [stack]. Only these bounds are valid for as long as the thread lives.
- */
-static void find_in_maps(const struct ml_view *view, struct ml_thread *thread, ml_u64 stack_pointer)
-{
-	ml_u64 thread_pointer = ml_thread_pointer();
-	struct ml_maps_range range;
-
-	if (!ml_thread_enter(view, thread))
-		return;
-	if (ml_maps_find(thread, stack_pointer, &range)) {
-		if (range.is_main_stack) {
-			thread->stack_low = range.low - STACK_GROWTH_BYTES;
-			thread->stack_high = range.high;
-		} else if (thread_pointer > stack_pointer && thread_pointer < range.high) {
-			thread->stack_low = range.low;
-			thread->stack_high = thread_pointer & ~7ull;
-		} else {
-			thread->foreign_low = range.low;
-			thread->foreign_high = range.high;
-		}
-	}
-	ml_thread_leave(view, thread);
-}
-
-static int use_known(const struct ml_thread *thread, struct ml_caller *caller)
-{
-	ml_u64 stack_pointer = caller->stack_pointer;
-
-	if (stack_pointer >= thread->stack_low && stack_pointer < thread->stack_high) {
-		caller->readable_end = caller->stack_end = thread->stack_high;
-		return 1;
-	}
-	/* Another thread may unmap a foreign stack at any time. Only the current page is safe to read. */
-	caller->readable_end = (stack_pointer | (PAGE_BYTES - 1)) + 1;
-	caller->stack_end = thread->foreign_high;
-	if (stack_pointer >= thread->foreign_low && stack_pointer < thread->foreign_high)
-		return 1;
-	caller->stack_end = 0;
-	return 0;
-}
-
-void ml_evidence_find_bounds(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller)
-{
-	if (use_known(thread, caller))
-		return;
-	find_in_maps(view, thread, caller->stack_pointer);
-	use_known(thread, caller);
-}
 
 /* ---- when it is due ----------------------------------------------------------------------------------- */
 
@@ -154,7 +97,7 @@ static int was_sent_last(const struct ml_view *view, const struct ml_evidence_ca
 {
 	struct slice slice = slice_of(view, call->caller);
 
-	return slice.from + slice.wanted <= call->caller->readable_end &&
+	return !call->caller->interrupted && slice.from + slice.wanted <= call->caller->readable_end &&
 	       ml_stack_hash(ml_view_code_map(view), (const void *)(unsigned long)slice.from, slice.wanted) ==
 		       __atomic_load_n(&view->keys[call->block->key_index].sent_stack, __ATOMIC_RELAXED);
 }
@@ -315,19 +258,43 @@ static ml_u32 store_python(const struct ml_python_frames *frames, struct ml_evid
 	return bytes;
 }
 
+/* Of what a handler has interrupted; none without the frame that leads there, at the end of the handler's own slice. */
+static struct slice interrupted_slice(const struct ml_view *view, const struct ml_caller *caller, const struct slice *own)
+{
+	if (!caller->interrupted || !caller->interrupted->caller.stack_pointer || !own->wanted ||
+	    own->from + own->wanted != own->end)
+		return (struct slice){ .wanted = 0 };
+	return slice_of(view, &caller->interrupted->caller);
+}
+
+/* Stored behind the chain; returns the number of bytes. */
+static ml_u32 store_interrupted(const struct ml_view *view, const struct ml_caller *caller, const struct slice *slice,
+				struct ml_ring_evidence *room, struct ml_interrupted_stack *to)
+{
+	ml_u32 bytes = copy_stack(to + 1, slice->from, slice->wanted, &caller->interrupted->caller);
+
+	if (!bytes)
+		return 0;
+	*to = (struct ml_interrupted_stack){ .stack_address = slice->from, .stack_bytes = bytes };
+	room->stack_hash = ml_stack_mix(room->stack_hash, ml_stack_hash(ml_view_code_map(view), to + 1, bytes));
+	room->record.flags |= ML_EVIDENCE_INTERRUPTED;
+	return (ml_u32)sizeof(*to) + bytes;
+}
+
 static void send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, ml_u32 flags)
 {
 	int sparse = is_sparse(view, call, flags);
-	struct slice slice = slice_of(view, call->caller);
+	struct slice slice = slice_of(view, call->caller), second = interrupted_slice(view, call->caller, &slice);
 	ml_u32 head_bytes = sizeof(struct ml_evidence) + ML_N_REGISTERS * sizeof(ml_u64);
 	ml_u32 stack_bytes = sparse ? ml_sparse_stack_bytes(call->memo->n_offsets) : slice.wanted;
 	int extended = !sparse && is_extended(view, &slice);
+	ml_u32 second_bytes = second.wanted ? (ml_u32)sizeof(struct ml_interrupted_stack) + second.wanted : 0;
 	struct ml_key *key = &view->keys[call->block->key_index];
 	const struct ml_python_frames *python = find_python(view, thread, call->caller);
 	struct ml_ring_evidence *room =
 		ml_ring_reserve_patiently(view, thread,
 					  sizeof(room->stack_hash) + head_bytes + stack_bytes + chain_room(view) +
-						  (extended ? ML_STACK_ABOVE_ROOM : 0) +
+						  (extended ? ML_STACK_ABOVE_ROOM : second_bytes) +
 						  ml_python_frames_bytes(python->n_frames));
 	struct ml_evidence *record;
 	void *stack;
@@ -361,6 +328,9 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	__atomic_store_n(&key->sent_stack, room->stack_hash, __ATOMIC_RELAXED);
 	if (extended)
 		record->record_bytes += store_above(view, call->caller, &slice, room, (char *)record + record->record_bytes);
+	else if (second.wanted)
+		record->record_bytes +=
+			store_interrupted(view, call->caller, &second, room, (void *)((char *)record + record->record_bytes));
 	record->record_bytes += store_python(python, record);
 	/* Before the agent can see the record: if it drops it, its request for another comes later. */
 	set_next_due(thread, key);

@@ -6,18 +6,6 @@
 #include "preload/segment/segment.h"
 #include "preload/stacks/stack_key.h"
 
-/* ml_evidence_find_stack() for a stack other than the last. */
-void ml_evidence_find_bounds(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller);
-
-/* Sets readable_end and stack_end. */
-static inline void ml_evidence_find_stack(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller)
-{
-	if (__builtin_expect(caller->stack_pointer - thread->stack_low < thread->stack_high - thread->stack_low, 1))
-		caller->readable_end = caller->stack_end = thread->stack_high;
-	else
-		ml_evidence_find_bounds(view, thread, caller);
-}
-
 struct ml_evidence_call {
 	enum ml_function function;
 	ml_u64 address;

@@ -12,6 +12,7 @@
 #include "preload/recorder/recorder_session.h"
 #include "preload/segment/ring.h"
 #include "preload/recorder/sampler.h"
+#include "preload/recorder/stack_bounds.h"
 #include "preload/recorder/stack_id.h"
 #include "preload/segment/table.h"
 #include "preload/segment/thread.h"
@@ -138,6 +139,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		.frame_pointer = ML_FRAME_POINTER(registers),
 	};
 	ml_u32 was_recording = thread->is_recording; /* in a signal handler that interrupted another call */
+	struct ml_interrupted interrupted; /* written where it is needed only */
 	const struct ml_code_map *map;
 	struct ml_entry block;
 	struct stack_id id;
@@ -153,7 +155,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		__atomic_store_n(&thread->is_recording, was_recording, __ATOMIC_RELEASE);
 		return;
 	}
-	ml_evidence_find_stack(view, thread, &caller);
+	ml_stack_bounds_find(view, thread, &caller);
 	/* Without frame pointers the register holds any value. Only an address within the stack can be a frame. */
 	if (unlikely((view->settings.flags & (ML_SETTING_NO_STACK | ML_SETTING_CHAIN_BY_CFI)) == ML_SETTING_NO_STACK))
 		caller.frame_pointer = ML_CHAIN_POINTER(registers);
@@ -161,9 +163,9 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		caller.frame_pointer = 0;
 	caller.python = ml_python_hash(view, &caller);
 	map = current_map(view, thread, caller.return_address, &timestamp_ns);
-	id = begin_lookup(view, thread, map, &caller);
+	id = begin_lookup(view, thread, map, &caller, &interrupted);
 	if (unlikely(id.unknown))
-		id = lookup_again(view, thread, &id, &caller, &map, &timestamp_ns);
+		id = lookup_again(view, thread, &id, &caller, &interrupted, &map, &timestamp_ns);
 	count_alloc(view, id.number, size);
 	block = (struct ml_entry){
 		.size = size,

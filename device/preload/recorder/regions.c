@@ -7,6 +7,8 @@
 #include "preload/recorder/evidence.h"
 #include "preload/stacks/maps.h"
 #include "preload/recorder/recorder.h"
+#include "preload/recorder/signal_stack.h"
+#include "preload/recorder/stack_bounds.h"
 #include "preload/segment/ring.h"
 #include "preload/stacks/stack_key.h"
 #include "preload/stacks/python_frames.h"
@@ -110,14 +112,16 @@ void ml_regions_mapped(const struct ml_region_call *call)
 				    .stack_pointer = ml_registers_stack_pointer(call->registers),
 				    .frame_pointer = ML_FRAME_POINTER(call->registers) };
 	struct ml_entry block = { .size = call->size, .timestamp_ns = ml_clock_exact_ns() };
+	struct ml_interrupted interrupted;
 	ml_u64 key;
 
 	if (thread->is_inside >= ML_INSIDE_OBJECTS) /* an arena: its blocks are recorded */
 		return;
-	ml_evidence_find_stack(view, thread, &caller);
+	ml_stack_bounds_find(view, thread, &caller);
 	if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
 	caller.python = ml_python_hash(view, &caller);
+	ml_signal_stack_find(view, thread, &caller, &interrupted);
 	key = region_key(view, &caller, call->function);
 	thread = send_event(view, (struct ml_event){ .timestamp_ns = block.timestamp_ns,
 						     .address = ML_UNTAG(call->address),

@@ -8,6 +8,7 @@
 #include "preload/stacks/maps.h"
 #include "preload/stacks/memo.h"
 #include "preload/recorder/recorder_session.h"
+#include "preload/recorder/signal_stack.h"
 #include "preload/stacks/stack_key.h"
 #include "preload/stacks/unexplained.h"
 
@@ -48,14 +49,16 @@ struct stack_id {
 	ml_u32 revision; /* of that map */
 };
 
+/* interrupted: room for what the caller has interrupted, if it is a handler on an alternate stack. */
 static inline struct stack_id begin_lookup(const struct ml_view *view, struct ml_thread *thread, const struct ml_code_map *map,
-					   const struct ml_caller *caller)
+					   struct ml_caller *caller, struct ml_interrupted *interrupted)
 {
 	struct stack_id id = { 0, 0, NULL, 0, 0 };
 	int is_same;
 
 	/* Threads share the first slot, and a handler may have interrupted a change of the same memo. */
 	if (unlikely(thread == view->threads || thread->is_in_lookup)) {
+		ml_signal_stack_find(view, thread, caller, interrupted);
 		id.key = ml_stack_key(view, map, caller, &(struct ml_notes){ .thread = NULL });
 		id.number = ml_keys_find(view, id.key);
 		return id;
@@ -64,6 +67,7 @@ static inline struct stack_id begin_lookup(const struct ml_view *view, struct ml
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	id.memo = ml_memo_find(view, thread, map, caller, &is_same);
 	if (!is_same) {
+		ml_signal_stack_find(view, thread, caller, interrupted); /* there, no stack has a memo */
 		id.revision = map->revision;
 		id.key = ml_stack_key(view, map, caller, &(struct ml_notes){ thread, id.memo, &id.unknown, NULL });
 		ml_stack_remember(id.memo, caller, id.key, ml_keys_find(view, id.key));
@@ -92,7 +96,8 @@ static inline int is_of_current_map(const struct ml_view *view, const struct sta
  * has read meanwhile, or reads them unless that failed a moment ago.
  */
 static inline struct stack_id lookup_again(const struct ml_view *view, struct ml_thread *thread, const struct stack_id *old,
-					   const struct ml_caller *caller, const struct ml_code_map **map, ml_u64 *timestamp_ns)
+					   struct ml_caller *caller, struct ml_interrupted *interrupted,
+					   const struct ml_code_map **map, ml_u64 *timestamp_ns)
 {
 	int is_put_off = ml_unexplained_is_put_off(old->unknown, *timestamp_ns);
 	struct stack_id id;
@@ -103,7 +108,7 @@ static inline struct stack_id lookup_again(const struct ml_view *view, struct ml
 	if (!is_put_off)
 		__atomic_store_n(&view->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
 	*map = current_map(view, thread, caller->return_address, timestamp_ns);
-	id = begin_lookup(view, thread, *map, caller);
+	id = begin_lookup(view, thread, *map, caller, interrupted);
 	if (!is_put_off)
 		ml_unexplained_note(id.unknown, *timestamp_ns);
 	return id;

@@ -43,11 +43,15 @@ static inline const struct ml_frame_rule *find_rule(const struct ml_view *view, 
 	return keep_rule(thread, ml_frame_find(view->rules, ml_frame_hash(return_address, image)), return_address);
 }
 
-/* A look-up needs stack: not a handler's or coroutine's, which may be small. */
+/* A look-up needs stack, of which a coroutine's may have too little. */
 static int may_resolve(const struct ml_thread *thread, const struct ml_caller *caller)
 {
-	return thread && caller->stack_end == thread->stack_high && caller->stack_end == caller->readable_end &&
-	       caller->stack_pointer - thread->stack_low > ML_FRAME_RESOLVE_STACK_BYTES;
+	const struct ml_interrupted *interrupted = caller->interrupted;
+
+	return thread && (interrupted || caller->stack_end == thread->stack_high) &&
+	       caller->stack_end == caller->readable_end &&
+	       caller->stack_pointer - (interrupted ? interrupted->stack_low : thread->stack_low) >
+		       ML_FRAME_RESOLVE_STACK_BYTES;
 }
 
 /* NULL if there is none. */
@@ -124,18 +128,39 @@ static inline int add_to_chain(struct ml_frame_chain *chain, ml_u64 return_addre
 	return 1;
 }
 
+static inline struct ml_frame frame_of(const struct ml_code_map *map, const struct ml_caller *caller)
+{
+	return (struct ml_frame){ ml_strip_signature(caller->return_address, map->signature_mask), caller->stack_pointer,
+				  caller->frame_pointer, 0 };
+}
+
+/* Whether this is the frame that the kernel made for a handler on the alternate stack. */
+static inline int is_signal_frame(const struct ml_caller *caller, const struct ml_frame *frame)
+{
+	return __builtin_expect(caller->interrupted != NULL, 0) && frame->sp == caller->interrupted->begin;
+}
+
 int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, const struct ml_caller *caller,
 		  struct ml_walk *walk, const struct ml_notes *notes)
 {
 	struct bounds bounds = { caller->stack_pointer, caller->readable_end, notes->memo };
-	struct ml_frame frame = { ml_strip_signature(caller->return_address, map->signature_mask), caller->stack_pointer,
-				  caller->frame_pointer, 0 };
+	struct ml_frame frame = frame_of(map, caller);
 	int is_complete = 0, can_resolve = may_resolve(notes->thread, caller);
 
 	begin(notes->thread, map);
+	walk->caller = caller;
 	for (int i = 0; i < MAX_FRAMES; i++) {
-		const struct ml_frame_rule *rule = find_rule(view, notes->thread, frame.return_address, map->generation);
+		const struct ml_frame_rule *rule;
 
+		if (is_signal_frame(walk->caller, &frame)) {
+			walk->caller = &walk->caller->interrupted->caller;
+			bounds = (struct bounds){ walk->caller->stack_pointer, walk->caller->readable_end, NULL };
+			frame = frame_of(map, walk->caller);
+			if (!add_to_chain(notes->chain, frame.return_address))
+				break;
+			walk->hash = ml_stack_mix(walk->hash, frame.return_address);
+		}
+		rule = find_rule(view, notes->thread, frame.return_address, map->generation);
 		if (!rule && frame.return_address && can_resolve)
 			rule = resolve_rule(view, map, notes->thread, frame.return_address);
 		/* Some threads start with a return address of 0 in place of CFI that says so. */

@@ -13,6 +13,14 @@ struct ml_caller {
 	ml_u64 readable_end; /* the stack can be read safely up to here */
 	ml_u64 stack_end;    /* 0 = unknown */
 	ml_u64 python; /* hash of the frames in Python; 0 = none */
+	const struct ml_interrupted *interrupted; /* NULL: not in a handler on an alternate stack */
+};
+
+/* What a signal handler on the thread's alternate stack has interrupted. */
+struct ml_interrupted {
+	struct ml_caller caller; /* return_address: pc + 1, whose rule is that of pc. Without a stack pointer: unknown */
+	ml_u64 begin; /* the stack pointer when the handler has returned to the code that restores the registers; 0 = unknown */
+	ml_u64 stack_low; /* the alternate stack's */
 };
 
 /*
@@ -32,7 +40,8 @@ static inline void ml_memo_add_offset(struct ml_memo *memo, ml_u64 offset)
 }
 
 struct ml_walk {
-	ml_u64 hash;          /* in: initial value; out: with every return address mixed in */
+	ml_u64 hash; /* in: initial value; out: with every return address mixed in */
+	const struct ml_caller *caller; /* on whose stack the rules ended: the given one's, or what it has interrupted */
 	ml_u64 stack_pointer; /* of the frame where the rules ended */
 	ml_u64 frame_pointer;
 	ml_u64 without_rule; /* the return address without a rule, 0 = the walk did not end for that reason */
@@ -41,8 +50,8 @@ struct ml_walk {
 /* Optional outputs of a walk. */
 struct ml_notes {
 	struct ml_thread *thread; /* caches rules */
-	struct ml_memo *memo;     /* gets the offsets of the words read, and uses_fp */
-	ml_u64 *unknown;          /* gets the address without code in the map, else 0 */
+	struct ml_memo *memo; /* gets the offsets of the words read, and uses_fp */
+	ml_u64 *unknown; /* gets the address without code in the map, else 0 */
 	struct ml_frame_chain *chain; /* gets the return addresses and the reason for the end */
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/stacks/stack_key.h"
 
+#include <stddef.h>
+
 #include "preload/stacks/frame_chain.h"
 
 #define PHI 0x9e3779b97f4a7c15ull
@@ -144,6 +146,24 @@ static ml_u64 hash_rest(const struct ml_view *view, const struct ml_code_map *ma
 	return !caller->stack_end || depth > key_bytes ? ML_KEY_SAW_PART : 0;
 }
 
+/* Adds what is beyond the rules' end: of this stack, and of that which a handler has interrupted. */
+static ml_u64 hash_rests(const struct ml_view *view, const struct ml_code_map *map, const struct ml_caller *caller,
+			 struct ml_walk *walk, struct ml_memo *memo)
+{
+	const struct ml_caller *interrupted = caller->interrupted ? &caller->interrupted->caller : NULL;
+	int is_through = walk->caller == interrupted;
+	ml_u64 bits = hash_rest(view, map, walk->caller, walk, is_through ? NULL : memo);
+
+	if (!interrupted || is_through)
+		return bits;
+	if (!interrupted->stack_pointer)
+		return ML_KEY_SAW_PART;
+	walk->hash = ml_stack_mix(walk->hash, interrupted->return_address);
+	walk->stack_pointer = interrupted->stack_pointer;
+	walk->frame_pointer = interrupted->frame_pointer;
+	return bits | hash_rest(view, map, interrupted, walk, NULL);
+}
+
 ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, const struct ml_caller *caller,
 		    const struct ml_notes *notes)
 {
@@ -167,7 +187,7 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 	if (!ml_frame_walk(view, map, caller, &walk, notes)) {
 		/* Without the stack, evidence is only the walk: one key, one chain. */
 		is_chain = (view->settings.flags & ML_SETTING_NO_STACK) != 0;
-		bits = is_chain ? ML_KEY_IS_EXACT : hash_rest(view, map, caller, &walk, memo);
+		bits = is_chain ? ML_KEY_IS_EXACT : hash_rests(view, map, caller, &walk, memo);
 		if (notes->unknown)
 			*notes->unknown = ml_code_map_has(map, walk.without_rule) ? 0 : walk.without_rule;
 		if (memo)
@@ -175,6 +195,8 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 	}
 	if (memo)
 		memo->is_exact = bits == ML_KEY_IS_EXACT && !is_chain;
+	if (memo && caller->interrupted)
+		memo->n_offsets = ML_MEMO_OFFSETS + 1; /* the words of one stack do not decide the key */
 	walk.hash = ml_stack_mix(walk.hash, PHI) & ~(ml_u64)(ML_KEY_SAW_PART | ML_KEY_IS_EXACT);
 	return walk.hash | bits ? walk.hash | bits : ML_KEY_SAW_PART;
 }

@@ -27,6 +27,8 @@ def whole_records() -> list[bytes]:
         evidence_record(sequence=4, stack=bytes(64), above=(2048, words)),
         evidence_record(sequence=5, stack=bytes(64), chain=[1, 2], above=(2**20, words)),
         evidence_record(sequence=6, stack=bytes(64), above=(8, {})),
+        evidence_record(sequence=7, stack=bytes(64), interrupted=(0x7000, bytes(65528))),
+        evidence_record(sequence=8, stack=bytes(64), chain=[1], interrupted=(0x7000, bytes(8))),
     ]
 
 
@@ -66,6 +68,6 @@ def test_no_record_passes_that_the_host_refuses(tmp_path: Path) -> None:
     assert verdicts[: len(whole)] == ["sound"] * len(whole)
     passed = [record for record, one in zip(records, verdicts, strict=True) if one == "sound"]
     assert 0.05 * CHANGES < len(passed) < 0.95 * CHANGES
-    above = [r for r in passed if int.from_bytes(r[4:6], "little") & EvidenceFlag.STACK_ABOVE]
-    assert len(above) > len(whole)
+    for flag in EvidenceFlag.STACK_ABOVE, EvidenceFlag.INTERRUPTED:
+        assert len([r for r in passed if int.from_bytes(r[4:6], "little") & flag]) > len(whole)
     assert all(map(is_sound_to_the_host, passed))

@@ -207,20 +207,103 @@ static void turn_fibers(void)
 	}
 }
 
+/* ---- a signal's stack above another -------------------------------------------------------------- */
+
 static void on_signal(int number)
 {
 	(void)number;
 	deep(3);
 }
 
+/* Interrupted in its turn, on the same stack. */
+static void on_first_signal(int number)
+{
+	(void)number;
+	raise(SIGUSR1);
+	__asm__ volatile("");
+}
+
+#if defined(__x86_64__)
+#define SAVED_SP(context) (*(uintptr_t *)&(context)->uc_mcontext.gregs[REG_RSP])
+#else
+#define SAVED_SP(context) ((context)->uc_mcontext.sp)
+#endif
+
+/* What it has interrupted is at an address that is no stack. */
+static void on_forged_signal(int number, siginfo_t *information, void *frame)
+{
+	uintptr_t *saved = &SAVED_SP((ucontext_t *)frame), own = *saved;
+	const uintptr_t forged[] = { 0, 8, own + 1, own - (400 << 10), (uintptr_t)on_forged_signal, 1ul << 46, ~7ul };
+
+	(void)number, (void)information;
+	for (size_t i = 0; i < sizeof(forged) / sizeof(forged[0]); i++) {
+		*saved = forged[i];
+		take();
+	}
+	*saved = own;
+}
+
+/* Both at the same depth. */
+ALONE static void from_here(int number)
+{
+	raise(number);
+	__asm__ volatile("");
+}
+
+ALONE static void from_there(int number)
+{
+	raise(number);
+	__asm__ volatile("");
+}
+
+static ucontext_t raising;
+
+static void in_raising_fiber(void)
+{
+	for (;;) {
+		from_here(SIGUSR1);
+		swapcontext(&raising, &home);
+	}
+}
+
+static void make_raising_fiber(void)
+{
+	getcontext(&raising);
+	raising.uc_stack.ss_sp = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	raising.uc_stack.ss_size = STACK_BYTES;
+	makecontext(&raising, in_raising_fiber, 0);
+}
+
+/* By turns in a mapping of its own, and in that of the first thread's control block, below that. */
+static void alternate_stack(void)
+{
+	static __thread char own[STACK_BYTES];
+	static int round;
+	stack_t alternate = { .ss_sp = own, .ss_size = sizeof(own) };
+
+	if (round++ % 2)
+		alternate.ss_sp = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	sigaltstack(&alternate, NULL);
+	sigaction(SIGURG, &(struct sigaction){ .sa_sigaction = on_forged_signal, .sa_flags = SA_ONSTACK | SA_SIGINFO }, NULL);
+	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = SA_ONSTACK }, NULL);
+	sigaction(SIGUSR2, &(struct sigaction){ .sa_handler = on_first_signal, .sa_flags = SA_ONSTACK }, NULL);
+}
+
+static void turn_forged(void)
+{
+	alternate_stack();
+	raise(SIGURG);
+}
+
 static void turn_signal(void)
 {
-	stack_t alternate = { .ss_sp = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
-			      .ss_size = STACK_BYTES };
-
-	sigaltstack(&alternate, NULL);
-	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = SA_ONSTACK }, NULL);
-	raise(SIGUSR1);
+	alternate_stack();
+	from_here(SIGUSR1);
+	from_there(SIGUSR1);
+	from_there(SIGUSR2);
+	if (!raising.uc_stack.ss_sp)
+		make_raising_fiber();
+	swapcontext(&home, &raising);
 	several_holes();
 }
 
@@ -233,6 +316,7 @@ int main(int argc, char **argv)
 		      { "threads", turn_threads },
 		      { "fibers", turn_fibers },
 		      { "signal", turn_signal },
+		      { "forged", turn_forged },
 		      { "recursion", turn_recursion } };
 
 	if (argc > 2 && puts("ready") > 0 && !fflush(stdout) && getchar() == EOF)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,15 @@ def test_cut_stacks(cut: int, answer: Answer) -> None:
     assert found == ([] if answer is Answer.YES else [answer])
     by_choice = [reason.answer for reason in cut_stacks(sites, is_by_choice=True)]
     assert by_choice == ([Answer.TOLERATED] if cut else [])
+
+
+@pytest.mark.parametrize(("depth", "is_named"), [(1, True), (2, True), (3, False)])
+def test_a_stack_that_is_cut_further_out_is_not_cut_behind_the_handler(depth: int, is_named: bool) -> None:
+    trampoline = replace(MALLOC, function="__restore_rt")
+    behind = [replace(MALLOC, function="f", address=8 * n) for n in range(depth)]
+    cut = site("1", 16, 1, MALLOC, trampoline, behind[0], *behind, end="STACK_TRUNCATED")
+    (reason,) = cut_stacks([cut], is_by_choice=False)
+    assert ("1 behind a signal handler" in reason.text) == is_named
 
 
 @pytest.mark.parametrize(

@@ -73,3 +73,19 @@ def test_slices_whole_and_sparse(tmp_path: Path) -> None:
         found[sequence] = samples.batch.stack_bytes[at : at + size].view("<u8").tolist()
     whole = int.from_bytes(b"abcdefgh", "little")
     assert found == {1: [11, 0, 13, 0, 0, 2**64 - 1], 2: [whole], 3: [0, 0x401234, 0], 4: [0]}
+
+
+def test_what_a_handler_has_interrupted_is_a_second_stack(tmp_path: Path) -> None:
+    """With a return probe's trampoline in it, which is undone."""
+    words = b"".join(word.to_bytes(8, "little") for word in (4, 0x7FFFFFFFE000))
+    records = [
+        evidence_record(sequence=1, stack=bytes(16)),
+        evidence_record(sequence=2, stack=bytes(8), interrupted=(0x9000, words), fixups=[(0x9008, 0x401234)]),
+        evidence_record(sequence=3, stack=bytes(8), chain=[5], interrupted=(0xA000, words)),
+    ]
+    capture, recording = read(write_recording(tmp_path / "a.memleak", [hello(), evidence(*records)]))
+    (samples,) = read_samples(capture.evidence(), np.zeros(3, np.int32), recording.read_block, ARCH)
+    none, second, third = samples.batch.extra_memory or ()
+    assert none is None and second is not None and third is not None
+    assert [second.read(0x9000 + at, 8) for at in (0, 8)] == [4, 0x401234]
+    assert third.read(0xA000, 8) == 4 and third.bytes_at(0xA008, 99) == words[8:]

@@ -12,7 +12,7 @@ CALL = re.compile(r"ML_SYSCALL[0-6]\((\w+)|__NR_(\w+)")
 EVERYWHERE = {
     "clock_gettime", "close", "connect", "fcntl", "fsync", "getpid", "getppid", "getrandom", "getsockopt", "gettid", "madvise", "mincore",
     "memfd_create", "mlock", "mprotect", "mremap", "munlock", "munmap", "openat", "ppoll", "pread64", "prlimit64", "process_vm_readv", "read", "renameat",
-    "sched_yield", "sendmsg", "setsockopt", "socket", "tgkill", "unlinkat", "write",
+    "sched_yield", "sendmsg", "setsockopt", "sigaltstack", "socket", "tgkill", "unlinkat", "write",
 }  # fmt: skip
 # Equivalent system calls on 32-bit systems; syscalls.h chooses.
 ON_64_BITS = {"mmap": "mmap2", "geteuid": "geteuid32", "ftruncate": "ftruncate64"}

@@ -68,11 +68,12 @@ def evidence_record(
     words: dict[int, int] | None = None,
     chain: Sequence[int] | None = None,
     above: tuple[int, dict[int, int]] | None = None,
+    interrupted: tuple[int, bytes] | None = None,
 ) -> bytes:
     """One ml_evidence with its registers, stack and padding.
 
     words: what is known of the stack instead of all of it, by index in words; `stack` says how long the slice is.
-    chain: return addresses by frame records; without one, and without a stack, the chain ends at once. above: how far words above the slice reach (bytes), and they by index.
+    chain: return addresses by frame records; without one, and without a stack, the chain ends at once. above: how far words above the slice reach (bytes), and they by index. interrupted: address and bytes of a second stack.
     """
     chain = () if chain is None and not stack and words is None else chain
     values = np.zeros(X86_64_REGISTERS, "<u8")
@@ -85,7 +86,7 @@ def evidence_record(
         flags |= EvidenceFlag.STACK_SPARSE
         indices = np.array(list(words), "<u2").tobytes()
         sent = np.array([len(words), *words.values()], "<u8").tobytes() + indices
-    more, flags = _behind_stack(chain, above, flags)
+    more, flags = _behind_stack(chain, above, interrupted, flags)
     tail = values.tobytes() + sent + b"\0" * (-len(sent) % 8) + more + b"\0" * extra_padding
     fields = {
         "record_bytes": EVIDENCE.itemsize + len(tail),
@@ -112,7 +113,10 @@ def evidence_record(
 
 
 def _behind_stack(
-    chain: Sequence[int] | None, above: tuple[int, dict[int, int]] | None, flags: int
+    chain: Sequence[int] | None,
+    above: tuple[int, dict[int, int]] | None,
+    interrupted: tuple[int, bytes] | None,
+    flags: int,
 ) -> tuple[bytes, int]:
     """The bytes, and the flags with what says that they are there."""
     sent = b""
@@ -120,6 +124,10 @@ def _behind_stack(
         sent, flags = np.array([len(chain), *chain], "<u8").tobytes(), flags | EvidenceFlag.FRAME_CHAIN
     if above is not None:
         sent, flags = sent + _above_bytes(*above), flags | EvidenceFlag.STACK_ABOVE
+    if interrupted is not None:
+        address, stack = interrupted
+        sent += np.array([address, len(stack)], "<u8").tobytes() + stack
+        flags |= EvidenceFlag.INTERRUPTED
     return sent, flags
 
 
