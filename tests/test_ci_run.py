@@ -1,7 +1,5 @@
 """.ci/run ends in time whatever hangs within it, and says where."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 .ci/run installs a wheel with its device parts and runs it.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """CPU time of others."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The program that notes when it makes no progress, stopped by job control for a while."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

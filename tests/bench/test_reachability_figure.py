@@ -1,7 +1,5 @@
 """The figure of `--reachability`'s stop, on a heap so small that only its arithmetic is looked at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bench.figures import reachability

@@ -1,7 +1,5 @@
 """The arithmetic of paired rounds."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

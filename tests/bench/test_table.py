@@ -1,7 +1,5 @@
 """Figures as text."""
 
-from __future__ import annotations
-
 import math
 
 from bench.table import losses, number, render, spread

@@ -1,7 +1,5 @@
 """Processes with more threads than others have: each has its stack, or what that costs is said."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

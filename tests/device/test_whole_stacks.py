@@ -1,7 +1,5 @@
 """Stacks as real programs have them: pages that were never touched, and several stacks of one thread."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Inline hooks on the machine, over adb: an arm64 program whose allocator only it can call."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

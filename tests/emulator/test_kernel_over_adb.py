@@ -1,7 +1,5 @@
 """`--kernel` on the machine: what a program there makes the kernel hold, with the kernel's stack and the user's code."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

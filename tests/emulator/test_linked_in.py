@@ -1,7 +1,5 @@
 """On arm64: a program that records itself, on glibc and on bionic; stacks by frame pointers and by CFI."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

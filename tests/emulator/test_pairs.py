@@ -1,7 +1,5 @@
 """Pairs on the machine: a program's own pool, file descriptors and threads, started there and while it runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

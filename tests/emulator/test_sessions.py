@@ -1,7 +1,5 @@
 """The program on the machine: what the app leaks is found by every route, exactly, and nothing of ours stays."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """snoop on the machine: an app's functions, counted against how often its activity was started."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

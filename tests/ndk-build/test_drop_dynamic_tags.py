@@ -1,7 +1,5 @@
 """A library without some entries of .dynamic has all the others, in their order, and loads."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An object without its DWARF still links and runs, and holds the same code."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -9,8 +9,6 @@ No tolerance: each address of each frame is compared. What valgrind does differe
 - a shell's PPID and a pid in a string have as many bytes as digits: no program here keeps one.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The PLT hook alone, without a keeper: who finds its agent killed stops recording, and puts its slots back."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from urllib.parse import quote

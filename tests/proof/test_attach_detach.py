@@ -1,7 +1,5 @@
 """Attached to and detached from a hundred times under full allocation load, and programs of distributions."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A process that becomes another program just when it is entered: refused in one line, and it runs on."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 The first two share no code on the target. They must say the same of every site, the third the same in all.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A process that allocates and frees all the time is attached to and left: no block is held but those in its hands."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

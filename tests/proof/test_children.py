@@ -1,7 +1,5 @@
 """Children that a command forks are measured on request, and else mentioned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

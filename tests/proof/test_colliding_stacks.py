@@ -1,7 +1,5 @@
 """Two call paths built to meet in a weak stack key: distinguished or reported approximate, never merged silently."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from pathlib import Path

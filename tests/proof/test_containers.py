@@ -4,8 +4,6 @@ By the shim only with --follow where the program is a child of the command (unsh
 file can be opened under the new root.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -3,8 +3,6 @@
 The kernel's resident bytes tell how fast each grows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

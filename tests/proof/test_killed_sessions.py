@@ -1,7 +1,5 @@
 """Sessions that are ended by force: what had arrived is in the recording, and the target goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 Where that cannot be, the report is incomplete and names the reason.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

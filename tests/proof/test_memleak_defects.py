@@ -3,8 +3,6 @@
 D3, whole stacks without frame pointers: test_containers.py. D11, a target that ends: every test here.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

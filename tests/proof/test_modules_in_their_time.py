@@ -1,7 +1,5 @@
 """Short-lived processes and libraries that reuse each other's addresses: every stack named in the right module."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

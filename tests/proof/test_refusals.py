@@ -1,7 +1,5 @@
 """Targets that cannot be measured and rights that are missing: one clear line each; and no probe stays behind."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

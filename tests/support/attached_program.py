@@ -1,7 +1,5 @@
 """Drives tests/device/programs/slot_workload.c, and reads the slots of a running process."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

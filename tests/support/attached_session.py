@@ -1,7 +1,5 @@
 """A session attached to a running process by its hooks, and what must be the same before and after."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

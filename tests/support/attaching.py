@@ -1,7 +1,5 @@
 """Our program attached to a running process, and what its probes did to the process's code."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 bpf(2): BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

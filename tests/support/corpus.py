@@ -1,7 +1,5 @@
 """The captured Android and Linux stacks with frames that another unwinder pins, and how to load them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs that are entered while they run, and what the agent says of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence

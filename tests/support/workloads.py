@@ -1,7 +1,5 @@
 """Small C programs compiled as distributions compile (optimised, no frame pointers), and runs of our program on them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """How the attached process ended is in the report, though it is nobody's child here."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

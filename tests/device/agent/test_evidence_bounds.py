@@ -1,7 +1,5 @@
 """Bounds of records that a target wrote (evidence_bounds.c), compared with the host's."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The thread that makes our calls waits on as if nothing had been: no system call of its own ends with EINTR."""
 
-from __future__ import annotations
-
 import platform
 
 import pytest

@@ -1,7 +1,5 @@
 """Parts of the agent in programs of their own, which write what does not hold."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Code that the agent refuses to probe: the kernel would refuse it, or break it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

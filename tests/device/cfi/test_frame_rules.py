@@ -1,7 +1,5 @@
 """The agent's frame rules against the host's own CFI decoder, and against libgcc's unwinder on a live stack."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

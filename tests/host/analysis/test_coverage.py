@@ -1,7 +1,5 @@
 """A measurement is complete where every condition is answered with yes; no loss, no refusal and no silence leads there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A target that became another program: said to be unmeasured only where that is known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

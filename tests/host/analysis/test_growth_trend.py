@@ -1,7 +1,5 @@
 """Trends and rates of classic cases, by what they hold at each snapshot."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from statistics import median
 

@@ -1,7 +1,5 @@
 """How often trend, rate and interval are right: many draws of each behaviour, at the snapshots that sessions take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kinds of leaks from literal memory, and from random memory against the definition itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Stops of threads, from the agent's blocks and from what `memleakd inject` prints."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from memleak_android.host.analysis.pipeline import thread_stops

@@ -1,7 +1,5 @@
 """BPF needs tens of descriptors, and a hundred where each probe has one: the agent allows itself what it may, and says what is missing where it may not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """FIFOs, devices and folders where each verb wants a file: one line with the name, at once, no output, and a failure."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

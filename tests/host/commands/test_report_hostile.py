@@ -1,7 +1,5 @@
 """Recordings whose blocks are whole but lie: a report or a typed error, in bounded time, whatever they say."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """`report --jobs`: several threads unwind what an unfinished recording holds, and find the same."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Standard streams that are closed (`>&-`, a daemon) or full: /dev/full stands for a log on a full disk."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Outputs of every verb where a second user, a device or a FIFO is in the way."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

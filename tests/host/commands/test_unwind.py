@@ -1,7 +1,5 @@
 """`unwind`: the corpus by its command line, frame by frame and letter by letter."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`unwind`: folders that are unusual, unfinished or made to mislead."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

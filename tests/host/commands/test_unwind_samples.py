@@ -1,7 +1,5 @@
 """`unwind perf.data`: stacks of running programs written as samples, against the stacks themselves."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The dataset as a program reads it: by its own thread alone."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

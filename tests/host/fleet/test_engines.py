@@ -1,7 +1,5 @@
 """Engines give equal results: this machine's processes, a Dask cluster, workers that are killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

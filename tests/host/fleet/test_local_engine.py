@@ -1,7 +1,5 @@
 """Worker processes are replaced before a library's leaks fill the machine, and no recording waits for that."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

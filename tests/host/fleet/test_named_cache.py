@@ -1,7 +1,5 @@
 """--cache: unwind tables and symbols are made once for all workers and machines, and change no answer."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

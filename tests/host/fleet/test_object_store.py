@@ -1,7 +1,5 @@
 """Recordings and datasets in S3, served by a real process on loopback; a bucket without rights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

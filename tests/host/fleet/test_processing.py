@@ -1,7 +1,5 @@
 """A worker of a farm: its memory is that of one recording; it searches through --symbols once a run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recordings: permissions, cuts, other versions, full disks."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

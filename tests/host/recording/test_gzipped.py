@@ -1,7 +1,5 @@
 """A name that ends in .gz: the same text packed, read back by `report` and `diff`; what is no whole gzip file gets one line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

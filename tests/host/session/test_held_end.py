@@ -1,7 +1,5 @@
 """`--reachability` on a command that ends by itself: it is held at its end, whichever way it ends, and its end is its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

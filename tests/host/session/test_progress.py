@@ -1,7 +1,5 @@
 """Progress of the work on a large recording."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """How often a session asks for snapshots on its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN

@@ -1,7 +1,5 @@
 """A child that holds more than its parent, which is measured: named from its second snapshot on."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

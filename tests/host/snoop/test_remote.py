@@ -1,7 +1,5 @@
 """snoop through the real adb server: the device is this machine, behind an adb daemon of the tests'."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

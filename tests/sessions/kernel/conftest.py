@@ -1,7 +1,5 @@
 """Runs of `--kernel` beside a program that makes the kernel hold memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

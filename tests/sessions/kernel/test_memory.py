@@ -1,7 +1,5 @@
 """The kernel's memory: what a program makes it hold is found, exactly, with the kernel's stack and the program's own."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

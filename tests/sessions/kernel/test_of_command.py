@@ -1,7 +1,5 @@
 """`--kernel -- CMD`: what the kernel holds of a command and all that it started, once it has ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Leaks whose stacks take turns: they are one place, which grows though none of its stacks may. And what is freed at exit."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

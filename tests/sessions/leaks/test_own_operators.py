@@ -1,7 +1,5 @@
 """Allocators whose operator new does not come by malloc: every route counts what it takes, and what it gives back."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections import Counter

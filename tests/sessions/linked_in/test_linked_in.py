@@ -1,7 +1,5 @@
 """A program that links the shim and records itself: its files are whole, exact, and read anywhere."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

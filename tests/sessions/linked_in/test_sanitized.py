@@ -1,7 +1,5 @@
 """The shim's own code under sanitizers, recording a program by its slots: threads, forks and signals meanwhile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The imports for programs that link the library: CMake builds with it, and ndk-build's makefile says what it must."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The same pairs by BPF and by the shim, where functions are called through slots: the same numbers and whole stacks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls that resize to 0 and return 0: a failure, by which the old handle stays, unless the pair says realloc's rule."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Handles stand in the live table beside blocks, but are no memory: nothing is looked for there."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from memleak_android.host.analysis.reachability import blocks_at_stop

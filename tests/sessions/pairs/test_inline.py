@@ -1,7 +1,5 @@
 """Functions that only their own program calls, by inline hooks: BPF's numbers, and afterwards every byte is as it was."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A function of a pair that an exception or a cancelled thread leaves: the program goes on as if nobody measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

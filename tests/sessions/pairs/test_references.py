@@ -1,7 +1,5 @@
 """Reference counts: each call that acquires an object again is one more block, until a release takes one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

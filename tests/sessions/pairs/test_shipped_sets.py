@@ -1,7 +1,5 @@
 """The sets fd and pthread on programs that open, close, begin and end in all the ways that libc has."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Descriptors by BPF after an exec, and as `--trace` shows them. What a program keeps of each set: test_by_shim.py."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls of real programs: every shape that is hard to pair, counted against what the program does."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import signal

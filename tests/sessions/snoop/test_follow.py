@@ -1,7 +1,5 @@
 """--follow: the calls of children, from their first one to that of the last."""
 
-from __future__ import annotations
-
 import subprocess
 from collections import Counter
 

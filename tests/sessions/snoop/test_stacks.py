@@ -1,7 +1,5 @@
 """Stacks of calls, through frames whose return addresses the kernel has exchanged."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.snoop_runs import SnoopRun, snoop, snooped_program

@@ -1,7 +1,5 @@
 """A FleetProfile made by hand, with names of strangers in it."""
 
-from __future__ import annotations
-
 from memleak_android.host.profile.changes import Change
 from memleak_android.host.profile.fleet_profile import (
     CachedFiles,

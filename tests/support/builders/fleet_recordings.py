@@ -1,7 +1,5 @@
 """Many recordings out of some real ones: each holds a random part of its blocks, under another origin."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence

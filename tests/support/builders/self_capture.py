@@ -1,7 +1,5 @@
 """Builds tests/support/programs/self_capture.c in unusual ways and lets it capture itself: a snapshot folder and its truth."""
 
-from __future__ import annotations
-
 import lzma
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """A Dask cluster on loopback, by Dask's own commands: a scheduler and two workers of one process each."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ Mounts itself on FOLDER, where `file` then has the contents of FILE; prints a li
 requests and answers none. Protocol: include/uapi/linux/fuse.h, version 7.31.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

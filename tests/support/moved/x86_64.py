@@ -1,7 +1,5 @@
 """Prologues made up from a seed, and the program that runs them unmoved and moved (tests/support/programs/run_moved.c)."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct

@@ -1,7 +1,5 @@
 """elfutils' libdwfl as an oracle for batches of samples: builds tests/unwind/oracle/dwfl_samples.c and feeds it."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

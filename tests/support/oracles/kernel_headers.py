@@ -1,7 +1,5 @@
 """Kernel headers for bcc, of any version: Debian's two folders of them in one tree, as BCC_KERNEL_SOURCE takes it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

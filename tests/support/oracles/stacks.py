@@ -1,7 +1,5 @@
 """Stacks of a report and of valgrind in one form, so that they can be compared frame by frame."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Each call frame instruction and each form of CIE and FDE, from bytes written by hand."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """Seeds of mutations: one small, well-formed input of every kind, and a few files of this machine."""
 
-from __future__ import annotations
-
 import lzma
 import struct
 import tempfile

@@ -3,8 +3,6 @@
 A target returns where the input was used or was refused by a typed error of one line; anything else is a finding.
 """
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from collections.abc import Callable

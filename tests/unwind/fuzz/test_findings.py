@@ -1,7 +1,5 @@
 """Findings of the fuzzer, each as the smallest input that shows it."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Real stacks of code built in the ways that devices have it, each against the list that the program kept itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The frames that another unwinder pins are compared in tests/host/commands/test_unwind.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

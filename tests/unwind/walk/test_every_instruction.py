@@ -1,8 +1,6 @@
 """A program stepped from its first instruction: at each one the unwinder must find exactly the return
 addresses that its call instructions pushed. The oracle is the processor, not another reader of CFI."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

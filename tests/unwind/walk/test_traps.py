@@ -4,8 +4,6 @@ The peers named are AOSP's libunwindstack, elfutils' libdw and perf; what they d
 recordings. Captured stacks of the same kinds are in test_corpus.py.
 """
 
-from __future__ import annotations
-
 import lzma
 import struct
 from collections.abc import Callable

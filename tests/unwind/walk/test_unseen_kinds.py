@@ -1,7 +1,5 @@
 """Kinds of files that real devices have and the captured cases do not, each built by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

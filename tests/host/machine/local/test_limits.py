@@ -1,7 +1,5 @@
 """Limits of a process's memory, as the kernel has them: its own, and those of the control groups above it."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """Processes of this machine, fit and unfit ones."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The agent's look into a process beside the host's own, and what is made of blocks that make no sense."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The look into a process: it is let go as it was, whatever hinders."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

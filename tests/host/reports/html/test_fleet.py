@@ -1,7 +1,5 @@
 """The HTML page of many recordings: self-contained, names harmless, its sums those of the JSON, its size bounded."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -3,8 +3,6 @@
 The device is tests/support/fakes/adbd.py, the app a program of this machine, the agent the real one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

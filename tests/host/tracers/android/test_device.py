@@ -1,7 +1,5 @@
 """`--kernel` on a device: what is refused before anything is brought there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

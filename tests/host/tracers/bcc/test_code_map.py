@@ -1,7 +1,5 @@
 """Words of a stack that may be return addresses."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from memleak_android.host.tracers.bcc.session import code_map

@@ -1,7 +1,5 @@
 """Which `bcc` is loaded, and each refusal of --tracer bcc by a line that names the way out."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Syntax of function requests and group files, and the line for each error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Spellings that match a demangled name."""
 
-from __future__ import annotations
-
 import pytest
 
 from memleak_android.host.symbols.debug_files import DebugFileSearch

@@ -3,8 +3,6 @@
 Counting uprobes (perf_event_open(2), PMU `uprobe`) and no tracer of ours: what is tested is the offset alone.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
