@@ -3,23 +3,10 @@
  * Waits again and again, 200 ms each, by the system call that argv[1] names, in its only thread. SIGTERM ends it: the exit code
  * is the number of waits that ended with EINTR before.
  */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "../../support/programs/libc.h"
 #include <linux/futex.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/sem.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 
 #define WAIT_MS 200
 
