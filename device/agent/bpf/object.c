@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "agent/bpf/object.h"
 
-#include <bpf/bpf.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "agent/bpf/session.h"
 
-#include <bpf/bpf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include "agent/bpf/programs.h"
 #include "agent/bpf/tables.h"
 #include "agent/probes/probed_code.h"
-#include "agent/process/process_maps.h"
 #include "agent/process/sideband.h"
 #include "agent/bpf/self_test.h"
 #include "agent/process/thread_states.h"

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "agent/shim/processes.h"
 
-#include <errno.h>
 #include <linux/membarrier.h>
 #include <stdio.h>
 #include <stdlib.h>

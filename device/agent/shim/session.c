@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "agent/shim/session.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/protocol/blocks.h"
 #include "agent/probes/libbpf.h"
 #include "agent/process/signature_mask.h"
 #include "agent/process/thread_states.h"

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "agent/snoop/session.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
