@@ -60,7 +60,6 @@ def listening(argv: Sequence[str | Path]) -> Iterator[subprocess.Popen[bytes]]:
     """A program that has said that it is ready, or listens."""
     process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
             pytest.skip(f"{argv[0]} does not run here")
@@ -180,7 +179,6 @@ def test_a_program_that_becomes_another_all_the_time(tmp_path: Path) -> None:
     script = tmp_path / "becomes.py"
     script.write_text(BECOMES_ITSELF)
     process = subprocess.Popen([sys.executable, script, "0", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     try:
         for _ in range(40):
             entered = inject(process.pid, library(), "length_of", "x")

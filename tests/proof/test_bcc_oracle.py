@@ -81,7 +81,6 @@ def test_bccs_own_memleak_says_the_same_in_all(tmp_path: Path) -> None:
     with waiting([built("leaks_when_told")], "leaks_when_told") as (target, pid):
         argv = ["/usr/bin/python3", "-c", RUN_MEMLEAK, *f"-p {pid} -o 0 -T 100 5 2".split()]
         with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as tool:
-            assert tool.stdout is not None
             assert any("Top 100 stacks" in line for line in tool.stdout)  # its probes are set
             leak(target, 23)
             out = tool.communicate(timeout=120)[0].rpartition("Top 100 stacks")[2]
@@ -90,7 +89,6 @@ def test_bccs_own_memleak_says_the_same_in_all(tmp_path: Path) -> None:
 
 
 def leak(target: subprocess.Popen[bytes], times: int) -> None:
-    assert target.stdin is not None
     target.stdin.write(b"x" * times)
     target.stdin.flush()
 

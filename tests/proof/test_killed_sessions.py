@@ -34,7 +34,6 @@ def recording_session(tracer: str, folder: Path) -> Iterator[tuple[subprocess.Po
     words = ["record", "-o", folder / "a.memleak", "--tracer", tracer, "--", program]
     session = start_program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        assert session.stdin is not None and session.stdout is not None
         assert session.stdout.readline() == b"ready\n"
         session.stdin.write(b"x" * LEAKS)
         session.stdin.flush()
@@ -106,7 +105,6 @@ LOOK_S = 1  # LOOK_EVERY_NS
 def started_agent(name: str) -> subprocess.Popen[bytes]:
     lines = [*SessionOptions(command=()).lines(), f"await {quote(name)}", "start"]
     agent = subprocess.Popen([find_parts()[0], "preload"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    assert agent.stdin is not None
     agent.stdin.write("".join(f"{line}\n" for line in lines).encode())
     agent.stdin.flush()
     return agent

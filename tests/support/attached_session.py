@@ -133,7 +133,6 @@ def contained(folder: Path, *, has_proc: bool = True) -> Iterator[tuple[subproce
 
 def order(process: subprocess.Popen[bytes], byte: bytes) -> bytes:
     """The line with which the program answers a byte of its standard input."""
-    assert process.stdin is not None and process.stdout is not None
     process.stdin.write(byte)
     process.stdin.flush()
     return process.stdout.readline()

@@ -28,7 +28,6 @@ def waiting(
         list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how
     )
     try:
-        assert process.stdout is not None and process.stderr is not None
         if not process.stdout.readline():
             pytest.skip(f"{argv[0]} does not run here: {process.stderr.read().decode().strip()}")
         yield process, descendant(process.pid, name)
@@ -59,7 +58,6 @@ def attached(
     words = ["--tracer", tracer, "--pid", pid, "--interval", "100ms", "--json", report, *options]
     process = start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
     try:
-        assert process.stdout is not None and process.stderr is not None
         first = process.stdout.readline()  # the first interval print: the agent runs
         assert first, process.stderr.read()
         yield process

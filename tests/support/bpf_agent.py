@@ -70,7 +70,6 @@ def seen_in_session(options: SessionOptions, extra: tuple[str, ...], look: Calla
         stdout=subprocess.DEVNULL,
         text=True,
     ) as agent:
-        assert agent.stdin is not None
         agent.stdin.write("\n".join(lines) + "\n")
         agent.stdin.flush()
         deadline = time.monotonic() + PATIENCE_S

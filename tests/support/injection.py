@@ -57,7 +57,6 @@ def running(
         env={**os.environ, **(environment or {})},
     )
     try:
-        assert process.stdout is not None
         first = process.stdout.readline()
         if process.poll() == 77 or not first:
             pytest.skip(f"the target does not run here: {words}")

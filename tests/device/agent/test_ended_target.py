@@ -33,7 +33,6 @@ def test_its_end_is_said(tracer: str, number: int, text: str, reaped: bool, tmp_
         if number:
             process.send_signal(number)
         else:
-            assert process.stdin is not None
             process.stdin.write(b"q")
             process.stdin.flush()
         if reaped:

@@ -60,13 +60,11 @@ def need_kernel() -> None:
 
 
 def _say(program: subprocess.Popen[str]) -> None:
-    assert program.stdin is not None
     program.stdin.write("\n")
     program.stdin.flush()
 
 
 def _wait_for_output(session: subprocess.Popen[str]) -> None:
-    assert session.stdout is not None
     ready, _, _ = select.select([session.stdout], [], [], 120)
     assert ready, "no interval print came"
     assert session.stdout.readline(), session.stderr.read() if session.stderr else ""

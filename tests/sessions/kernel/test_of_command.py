@@ -67,7 +67,6 @@ def outlived(held: Path, tmp_path: Path) -> Iterator[Callable[..., Outlived]]:
                     text=True,
                 )
             )
-            assert session.stdout is not None and session.stderr is not None
             printed = [line.split() for line in session.stdout if line.startswith(("queue ", "daemon "))]
             queues.extend(int(number) for what, number in printed if what == "queue")
             errors = session.stderr.read()

@@ -23,7 +23,6 @@ def report_of(
     words = ["--tracer", tracer, "--interval", "200ms", "--json", str(report), *options]
     argv = [*PROGRAM, *words, "--", str(built("one_place")), how]
     with subprocess.Popen(argv, stdin=-1, stdout=-1, stderr=subprocess.STDOUT, text=True) as session:
-        assert session.stdout is not None
         prints = PRINTS
         while prints and (line := session.stdout.readline()):
             prints -= line.startswith("[") and "Top " in line

@@ -35,7 +35,6 @@ def test_a_running_process(pool_in_library: Path, tmp_path: Path) -> None:
         how = ("-q", "--tracer", "plt", "--interval", "1s", "--pid", str(program.pid))
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with start_program([*how, *sets], **streams) as session:
-            assert session.stdout is not None and session.stderr is not None
             assert session.stdout.readline(), session.stderr.read()  # the slots are set
             gate.touch()
             _, said = session.communicate(timeout=SECONDS)

@@ -50,7 +50,6 @@ def started_once_unprobed(words: Sequence[str]) -> subprocess.Popen[str]:
     deadline = time.monotonic() + PROBED_S
     while True:
         session = start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert session.stdout is not None
         if session.stdout.readline():
             return session
         said = session.communicate()[1]

@@ -186,7 +186,6 @@ def test_a_process_that_runs(way: list[str], tmp_path: Path) -> None:
     with subprocess.Popen([snooped_program("waits.c")], stdin=subprocess.PIPE) as target:
         words = ["snoop", "--pid", target.pid, "-f", "called", "--json", events, *way]
         with start_program(words, stderr=subprocess.PIPE, text=True) as tool:
-            assert tool.stderr is not None and target.stdin is not None
             assert "1 of 1 functions probed" in tool.stderr.readline()
             target.stdin.write(b"x" * 500)
             target.stdin.close()
@@ -202,7 +201,6 @@ def test_ctrl_c_gives_the_statistics() -> None:
     with subprocess.Popen([snooped_program("waits.c")], stdin=subprocess.PIPE) as target:
         words = ["snoop", "--pid", target.pid, "-f", "called", "--statistics", "--histogram"]
         with start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tool:
-            assert tool.stderr is not None and target.stdin is not None
             tool.stderr.readline()
             target.stdin.write(b"x" * 500)
             target.stdin.flush()

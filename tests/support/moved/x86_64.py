@@ -50,7 +50,6 @@ def try_prologues(runner: Path, prologues: Iterable[bytes], seed: int) -> Tried:
         tempfile.TemporaryFile() as output,
         subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=output) as process,
     ):
-        assert process.stdin is not None
         for i, prologue in enumerate(prologues):
             try:
                 plan = plan_moved(prologue, FAR if i % 2 else NEAR)

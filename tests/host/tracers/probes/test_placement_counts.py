@@ -109,7 +109,6 @@ def running(program: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The program, waiting before its first call that counts."""
     process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        assert process.stdout is not None
         assert process.stdout.read(1) == b"r"  # its linker has called malloc, too
         yield process
     finally:
