@@ -65,8 +65,7 @@ def report(
         end(process)
         _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == code, err
-    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    return found
+    return json.loads((folder / "report.json").read_text())
 
 
 def wait_until_done(

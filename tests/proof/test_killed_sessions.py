@@ -56,8 +56,7 @@ def check_cuts(folder: Path) -> None:
 def reported(folder: Path) -> dict[str, Any]:
     done = run_program(["report", "--format", "json", "a.memleak"], folder)
     assert done.returncode == 6, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    return json.loads(done.stdout)
 
 
 def check_report(folder: Path) -> None:

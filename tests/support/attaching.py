@@ -71,8 +71,7 @@ def result(process: subprocess.Popen[str], report: Path) -> dict[str, Any]:
     """The report of a session that ends by itself."""
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    found: dict[str, Any] = json.loads(report.read_text())
-    return found
+    return json.loads(report.read_text())
 
 
 def children_of(pid: int) -> dict[int, str]:

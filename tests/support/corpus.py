@@ -38,8 +38,7 @@ def case_folder(name: str) -> Path:
 
 
 def expectation(folder: Path) -> dict[str, Any]:
-    expected: dict[str, Any] = json.loads((folder / "expected.json").read_text())
-    return expected
+    return json.loads((folder / "expected.json").read_text())
 
 
 def number(value: int | str) -> int:

@@ -102,8 +102,7 @@ class Run:
 
     @property
     def totals(self) -> dict[str, Any]:
-        totals: dict[str, Any] = self.report["totals"]
-        return totals
+        return self.report["totals"]
 
     def sites(self, kind: str = "user") -> list[dict[str, Any]]:
         return [site for site in self.report["sites"] if site["kind"] == kind]

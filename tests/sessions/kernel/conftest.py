@@ -47,8 +47,7 @@ def measured(held: Path, tmp_path: Path) -> Measure:
                     _, errors = session.communicate(timeout=120)
                     _say(program)
         assert session.returncode in (0, 6), errors
-        parsed: dict[str, Any] = json.loads(report_file.read_text())
-        return parsed
+        return json.loads(report_file.read_text())
 
     return run
 

@@ -28,8 +28,7 @@ class Chains:
     seconds: tuple[float, ...]
 
     def of(self, i: int) -> list[int]:
-        found: list[int] = self.lookup[self.offsets[i] : self.offsets[i + 1]].tolist()
-        return found
+        return self.lookup[self.offsets[i] : self.offsets[i + 1]].tolist()
 
 
 def missing() -> str:
