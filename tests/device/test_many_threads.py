@@ -1,14 +1,12 @@
 """Processes with more threads than others have: each has its stack, or what that costs is said."""
 
-import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.attaching import attached
+from tests.support.attaching import run_attached
 from tests.support.workloads import PROGRAMS, TRACERS, built, functions, run
 
 PROGRAM = PROGRAMS / "many_threads.c"
@@ -30,15 +28,10 @@ def test_of_a_command(tracer: str, tmp_path: Path) -> None:
 @pytest.mark.compares_code
 @pytest.mark.parametrize("tracer", ["plt", "inline"])
 def test_of_a_running_process(tracer: str, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
     argv = [built(PROGRAM), str(ATTACHED), "waits"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with attached(process.pid, report, tracer=tracer) as session:
-            process.communicate(b"\n", timeout=120)
-            session.communicate(timeout=120)
-    assert process.returncode == 0
-    check(json.loads(report.read_text()), ATTACHED)
+    code, _, report = run_attached(tracer, argv, tmp_path / "report.json")
+    assert code == 0
+    check(report, ATTACHED)
 
 
 def test_threads_beyond_the_limit_are_counted(tmp_path: Path) -> None:

@@ -1,12 +1,10 @@
 """Stacks as real programs have them: pages that were never touched, and several stacks of one thread."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.attaching import attached
+from tests.support.attaching import run_attached
 from tests.support.whole_stacks import PROGRAM, RECURSION, ROUNDS, STACKS, check
 from tests.support.workloads import TRACERS, built, functions, run
 
@@ -23,15 +21,10 @@ def test_of_a_command(tracer: str, mode: str, tmp_path: Path) -> None:
 @pytest.mark.compares_code
 @pytest.mark.parametrize("tracer", ["plt", "inline"])
 def test_of_a_running_process(tracer: str, mode: str, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
     argv = [built(PROGRAM), mode, "waits"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with attached(process.pid, report, tracer=tracer) as session:
-            process.communicate(b"\n", timeout=60)
-            session.communicate(timeout=60)
-    assert process.returncode == 0
-    check(json.loads(report.read_text()), mode)
+    code, _, report = run_attached(tracer, argv, tmp_path / "report.json")
+    assert code == 0
+    check(report, mode)
 
 
 @pytest.mark.parametrize("tracer", TRACERS)

@@ -67,6 +67,20 @@ def attached(
             process.communicate()
 
 
+def run_attached(
+    tracer: str, argv: Sequence[str | Path], report: Path, **how: Any
+) -> tuple[int, bytes, dict[str, Any]]:
+    """A program that says when it is ready and goes on at a line: its exit code, its output from then on, and the report."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, **how) as process:
+        assert process.stdout.readline() == b"ready\n"
+        with attached(process.pid, report, tracer=tracer) as session:
+            out, _ = process.communicate(b"\n", timeout=120)
+            session.communicate(timeout=120)  # a report may be long
+            assert session.returncode in (0, 6)
+    return process.returncode, out, json.loads(report.read_text())
+
+
 def result(process: subprocess.Popen[str], report: Path) -> dict[str, Any]:
     """The report of a session that ends by itself."""
     _, err = process.communicate(timeout=60)
