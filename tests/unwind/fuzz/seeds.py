@@ -6,7 +6,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from tests.host.commands.test_report_hostile import finished, raw_blocks
+from tests.host.commands.test_report import finished, raw_blocks
 from tests.support.builders.blocks import write_recording
 from tests.support.builders.cfi_assembler import (
     CfiAssembler,

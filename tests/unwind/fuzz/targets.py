@@ -30,7 +30,7 @@ from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.batch import BatchUnwinder
 from memleak_android.unwind.walk.plan import StepKind, StepPlan
 from memleak_android.unwind.walk.rule_lines import RuleLines
-from tests.host.commands.test_report_hostile import read
+from tests.host.commands.test_report import read
 from tests.unwind.fuzz.elf_container import Part, write_elf
 
 BASE, STACK = 0x40000000, 0x7000000

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import platform
 import signal
 import struct
 import subprocess
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attached_session import loaded
+from tests.support.attached_session import attach, loaded, started
 from tests.support.attaching import attached
+from tests.support.workloads import PROGRAMS, built
 
 pytestmark = pytest.mark.compares_code
 
@@ -54,3 +56,17 @@ def has_exit_in_pidfd() -> bool:
     finally:
         os.close(pidfd)
     return bool(struct.unpack_from("<Q", info)[0] & 1 << 3)
+
+
+RESTARTED = ["nanosleep", "clock_nanosleep", "poll", "select", "futex"]
+# The kernel ends these with EINTR at every stop of a debugger (signal(7)); on arm64 it has lost their first argument by then.
+REPEATED = ["epoll", "semop", "accept", "recv"]
+
+
+@pytest.mark.parametrize("wait", RESTARTED + REPEATED if platform.machine() == "x86_64" else RESTARTED)
+def test_it_is_not_interrupted(wait: str) -> None:
+    """The thread that makes our calls waits on as if nothing had been: no system call of its own ends with EINTR."""
+    with started(built(PROGRAMS / "interrupted_waits"), wait) as process:
+        assert not attach(process.pid).error
+        process.terminate()
+        assert process.wait(60) == 0
