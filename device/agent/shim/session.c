@@ -21,7 +21,6 @@
 #include "agent/shim/peak.h"
 #include "agent/shim/regions.h"
 #include "agent/shim/seen.h"
-#include "agent/shim/settings.h"
 #include "agent/shim/snapshot.h"
 #include "agent/process/resource_limits.h"
 #include "agent/session/loop.h"
