@@ -20,9 +20,14 @@ from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session
 from memleak_android.host.analysis.memory_use import read_memory
 from memleak_android.host.analysis.peak_and_churn import churn_sites, peak_of
 from memleak_android.host.analysis.process_sums import process_names, process_sums, shares_by_stack
-from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.analysis.provenance import read_provenance
-from memleak_android.host.analysis.sites import SiteNamer, holding_stacks, make_sites
+from memleak_android.host.analysis.sites import (
+    ProgressCallback,
+    SiteNamer,
+    holding_stacks,
+    make_sites,
+    no_progress,
+)
 from memleak_android.host.analysis.totals import make_totals
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
@@ -33,7 +38,6 @@ from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
-from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import (
     CallSite,
     FpAgreement,
@@ -46,6 +50,7 @@ from memleak_android.host.profile.profile import (
     Unwinding,
     Verdict,
 )
+from memleak_android.host.profile.site_id import PlaceNumbers
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.symbols.symbolizer import Symbolizer

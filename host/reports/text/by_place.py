@@ -1,7 +1,10 @@
 """The first screen: the answer, the places by growth or by size, what the measurement lacks, and what to run next."""
 
+import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from textwrap import wrap
 
 from memleak_android.host.console import printable
@@ -19,10 +22,10 @@ from memleak_android.host.reports.base import ReportOptions, bounded, relative_s
 from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text
 from memleak_android.host.reports.text.gate import verdict_line
-from memleak_android.host.reports.text.missing_symbols import way_out
+from memleak_android.host.reports.text.messages import way_out
 from memleak_android.host.reports.text.processes import process_lines
-from memleak_android.host.reports.text.source import source_line_text
 from memleak_android.host.reports.text.units import rate_text, size_text
+from memleak_android.unwind.file_reading import file_status, open_regular
 
 WIDTH = 118  # columns
 DETAILED = 5  # places with their source line and their callers
@@ -250,3 +253,25 @@ def _next_step(profile: Profile, answer: Answer) -> str:
     if answer.state is AnswerState.CANNOT_TELL and is_short and profile.target.exit_status is None:
         return messages.NEXT_LONGER
     return messages.NEXT[answer.state]
+
+
+BYTES_MAX = 1 << 22  # of a source file
+
+
+@lru_cache(maxsize=256)
+def source_line_text(file: str, line: int, module: str) -> str:
+    """The line, without its indentation; "" where there is none, or where the file is newer than the module.
+
+    The measured program names the file: only one that everybody may read is shown.
+    """
+    try:
+        built_ns = file_status(module).st_mtime_ns
+        descriptor = open_regular(file)
+    except (OSError, ValueError):
+        return ""
+    with open(descriptor, "rb") as stream:
+        about = os.fstat(descriptor)
+        if about.st_mtime_ns > built_ns or not about.st_mode & stat.S_IROTH or about.st_size > BYTES_MAX:
+            return ""
+        lines = stream.read(BYTES_MAX).split(b"\n")
+    return lines[line - 1].decode("utf-8", "replace").strip() if 0 < line <= len(lines) else ""

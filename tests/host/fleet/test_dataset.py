@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 from memleak_android.host.fleet.dataset import Dataset
-from memleak_android.host.fleet.parquet import to_parquet
 from memleak_android.host.fleet.processing import Part
 from memleak_android.host.fleet.rows import broken_row
-from memleak_android.host.fleet.schema import SITES
+from memleak_android.host.fleet.schema import SITES, to_parquet
 
 PARTS = 40
 READER = f"""
