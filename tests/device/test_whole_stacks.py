@@ -1,12 +1,14 @@
-"""Stacks as real programs have them: pages that were never touched, and several stacks of one thread."""
+"""Stacks as real programs have them: pages that were never touched, several stacks of one thread, more threads than others have."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.attaching import run_attached
 from tests.support.whole_stacks import PROGRAM, RECURSION, ROUNDS, STACKS, check
-from tests.support.workloads import TRACERS, built, functions, run
+from tests.support.workloads import PROGRAMS, TRACERS, built, functions, run
 
 both_ways = pytest.mark.parametrize("mode", STACKS)
 
@@ -49,3 +51,39 @@ def test_what_a_handler_interrupts_is_named_as_missing(tracer: str, tmp_path: Pa
     assert (found["end"], report["verdict"]) == ("STACK_TRUNCATED", "incomplete")
     (note,) = (note for note in report["notes"] if "stacks are cut" in note)
     assert "1 behind a signal handler" in note
+
+
+THREADS = PROGRAMS / "many_threads.c"
+MANY, ATTACHED = 3000, 1500
+FEW, LIMIT_KB, SLOTS = 300, 3_000_000, 128  # so many slots remain of the shim's 8,192
+
+
+def check_threads(report: Mapping[str, Any], n_threads: int) -> None:
+    found = sum(site["inuse_objects"] for site in report["sites"] if "each" in functions(site))
+    assert (found, report["totals"]["unattributed_objects"]) == (n_threads, 0), report["notes"]
+    assert not any(report["totals"]["lost"].values())
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_many_threads_of_a_command(tracer: str, tmp_path: Path) -> None:
+    check_threads(run(tracer, tmp_path, "--", built(THREADS), str(MANY)).report, MANY)
+
+
+@pytest.mark.compares_code
+@pytest.mark.parametrize("tracer", ["plt", "inline"])
+def test_many_threads_of_a_running_process(tracer: str, tmp_path: Path) -> None:
+    argv = [built(THREADS), str(ATTACHED), "waits"]
+    code, _, report = run_attached(tracer, argv, tmp_path / "report.json")
+    assert code == 0
+    check_threads(report, ATTACHED)
+
+
+def test_threads_beyond_the_limit_are_counted(tmp_path: Path) -> None:
+    """With little address space there are few slots. No call is missed, and the limit is said."""
+    command = f"ulimit -v {LIMIT_KB}; exec {built(THREADS)} {FEW}"
+    found = run("preload", tmp_path, "--", "sh", "-c", command, codes=(0, 6))
+    blocks = sum(site["inuse_objects"] for site in found.sites() if "each" in functions(site))
+    assert blocks + found.totals["unattributed_objects"] >= FEW
+    assert not found.totals["lost"].get("threads_full")
+    assert not any("calls were missed" in note for note in found.report["notes"])
+    assert any(f"had more than {SLOTS - 1} threads at a time" in note for note in found.report["notes"])
