@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A session with the shim: starts or attaches to processes, reads their shared memory, and writes blocks. */
-#define _GNU_SOURCE
 #include "agent/shim/session.h"
 
 #include <poll.h>

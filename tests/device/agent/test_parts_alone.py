@@ -48,7 +48,7 @@ SANITIZED = (
 )
 def test_it_finds_nothing_wrong(name: str, parts: list[str], flags: tuple[str, ...], tmp_path: Path) -> None:
     sources = [HERE / f"{name}.c", *(DEVICE / "agent" / f"{part}.c" for part in parts)]
-    folders = [f"-I{DEVICE / folder}" for folder in ("", "agent", "cfi")]
+    folders = ["-D_GNU_SOURCE=", *(f"-I{DEVICE / folder}" for folder in ("", "agent", "cfi"))]
     gcc("-std=gnu11", "-O1", "-g", "-pthread", *flags, *folders, *sources, "-o", tmp_path / name)
     words = [tmp_path / name, *(sources[:2] if name == "maps_now" else ("10", "1"))]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=100)

@@ -61,7 +61,7 @@ def build(target: Path, *flags: str) -> Path:
     sources = [HERE / f"{target.name}.c", *SOURCES]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     includes = [f"-I{AGENT}", f"-I{AGENT.parent}"]
-    gcc("-std=gnu11", "-g", *flags, *warnings, *includes, *sources, "-o", target)
+    gcc("-std=gnu11", "-D_GNU_SOURCE=", "-g", *flags, *warnings, *includes, *sources, "-o", target)
     return target
 
 
