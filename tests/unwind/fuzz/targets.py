@@ -17,10 +17,10 @@ from memleak_android.host.wire.blocks import Block, encode_block
 from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError
 from memleak_android.unwind.arch import ARCHES, Arch
 from memleak_android.unwind.cfi.compiled import compile_table
-from memleak_android.unwind.cfi.eh_frame_hdr import parse_hdr
 from memleak_android.unwind.cfi.exidx import ExidxSource
 from memleak_android.unwind.cfi.expression import evaluate, fold
 from memleak_android.unwind.cfi.section import CfiSection
+from memleak_android.unwind.cfi.sources import parse_hdr
 from memleak_android.unwind.cfi.table import CfiSource, RowSource, UnwindTable
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.memory import MemoryRegions

@@ -10,8 +10,8 @@ from memleak_android.host.snoop.filters import parse_filter
 from memleak_android.host.snoop.formats import parse_call_format
 from memleak_android.host.symbols.debug_files import DebugFileSearch
 from memleak_android.host.symbols.demangle import demangle
-from memleak_android.host.tracers.functions.function_table import FunctionTable
 from memleak_android.host.tracers.functions.requests import FunctionRequest, parse_request, read_group_file
+from memleak_android.host.tracers.functions.selection import FunctionTable
 from memleak_android.host.tracers.functions.written_names import is_called, written_names
 from memleak_android.host.wire.calls import CaptureKind, Comparison
 from tests.support.snoop_runs import snooped_program
