@@ -1,7 +1,5 @@
 """`python -m bench [FIGURE …]`: measures, prints tables, writes build/bench/FIGURE.json. Nothing here passes or fails."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

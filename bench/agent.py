@@ -1,7 +1,5 @@
 """Sessions of our own agent with the real consumer: blocks read, checked, decoded and written to a recording."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """CPU time of others: running processes, and children that have ended."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

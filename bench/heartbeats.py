@@ -1,7 +1,5 @@
 """The process that is attached to: threads that allocate all the time and note when they made no progress."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The process whose malloc+free pairs are timed. It stays one process through a session, traced and not."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path

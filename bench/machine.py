@@ -1,7 +1,5 @@
 """The machine the figures belong to."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

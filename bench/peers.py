@@ -1,7 +1,5 @@
 """The tools compared with. They are found or installed beside us, never part of us."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Measured programs: small C programs, real programs with generated input, copies of our own binaries."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

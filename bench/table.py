@@ -1,7 +1,5 @@
 """Figures as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -61,7 +61,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         recording = Path(config.getoption("--memleak-output") or Path(temporary) / "run.memleak")
         times = Path(temporary) / "times"
         times.mkdir()
-        code = _measure(list(config.invocation_params.args), recording, times, follow=bool(_workers(config)))
+        follow = bool(config.getoption("numprocesses", None))  # pytest-xdist runs tests in child processes
+        code = _measure(list(config.invocation_params.args), recording, times, follow=follow)
         return _judge(recording, times, config) if code in (ExitCode.OK, ExitCode.INCOMPLETE) else code
 
 
@@ -98,11 +99,6 @@ def _note_time(folder: Path, test: str, run: int) -> None:
         now = time.clock_gettime_ns(_COARSE)
     with (folder / str(os.getpid())).open("a") as file:
         file.write(json.dumps([now, test, run]) + "\n")
-
-
-def _workers(config: pytest.Config) -> object:
-    """pytest-xdist runs tests in child processes."""
-    return config.getoption("numprocesses", None)
 
 
 def _measure(arguments: Sequence[str], recording: Path, times: Path, follow: bool) -> int:

@@ -7,7 +7,7 @@ MEMLEAK     := $(call my-dir)/..
 LIBBPF      := $(MEMLEAK)/build/device/src/libbpf-1.1.2
 ELFUTILS    := $(MEMLEAK)/build/device/src/elfutils-0.188
 ZLIB        := $(MEMLEAK)/build/device/src/zlib-1.2.13.dfsg
-OWN_FLAGS   := -std=gnu11 -O2 -Wall -Wextra -Werror -fvisibility=hidden
+OWN_FLAGS   := -std=gnu11 -D_GNU_SOURCE= -O2 -Wall -Wextra -Werror -fvisibility=hidden
 THEIR_FLAGS := -O2 -w -ffunction-sections -fdata-sections
 
 # Sources relative to LOCAL_PATH, as ndk-build wants them. $(1) patterns below the repository
@@ -18,7 +18,7 @@ LOCAL_PATH         := $(MEMLEAK)
 LOCAL_MODULE       := memleak
 LOCAL_SRC_FILES    := $(call sources_of,device/preload/*.c device/preload/*/*.c device/cfi/*.c)
 LOCAL_C_INCLUDES   := $(MEMLEAK)/device $(MEMLEAK)/device/preload
-LOCAL_CFLAGS       := $(OWN_FLAGS) -D_GNU_SOURCE= -ffreestanding -fno-builtin -fno-stack-protector -fomit-frame-pointer \
+LOCAL_CFLAGS       := $(OWN_FLAGS) -ffreestanding -fno-builtin -fno-stack-protector -fomit-frame-pointer \
 	-fasynchronous-unwind-tables
 LOCAL_LDFLAGS      := -nostdlib -Wl,--as-needed -Wl,--hash-style=both -Wl,-z,max-page-size=16384 -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,-z,now
 ifeq ($(TARGET_ARCH_ABI),arm64-v8a)

@@ -26,7 +26,7 @@ $(B)/$(1)/$(2).a: $(STAMP) ndk-build/libraries.mk ndk-build/abis.mk $(wildcard n
 	@$(AR) rcsD $$@ $(B)/$(1)/$(2)/*.o
 endef
 
-AGENT_CFLAGS := -std=gnu11 -O2 -g $(WARNINGS) -fno-sanitize=all -fvisibility=hidden $(REPRO) -I device -I device/agent \
+AGENT_CFLAGS := -std=gnu11 -D_GNU_SOURCE= -O2 -g $(WARNINGS) -fno-sanitize=all -fvisibility=hidden $(REPRO) -I device -I device/agent \
 	-isystem $(B)/include -isystem $(ELFUTILS)/libelf -isystem $(ZLIB)
 # Segments aligned for every page size that there is (Android: 4 and 16 KiB).
 AGENT_LDFLAGS := -static -s -Wl,-z,max-page-size=65536 -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1

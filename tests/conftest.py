@@ -1,7 +1,5 @@
 """Tests that change the code of all processes, and tests that want that of theirs as its file has it, wait for one another."""
 
-from __future__ import annotations
-
 import fcntl
 import tempfile
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Python's are the arguments of what is raised and of errors that are returned, th
 a failure. `{}` is a datum.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

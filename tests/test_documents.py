@@ -1,7 +1,5 @@
 """The documents against the tree: links, paths, options, make targets, rooms, and lengths."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

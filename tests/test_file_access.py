@@ -1,7 +1,5 @@
 """Files are written through unwind/file_writing.py alone: no other module opens, makes, renames or deletes one."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterable, Iterator

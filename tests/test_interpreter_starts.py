@@ -1,7 +1,5 @@
 """No interpreter that the host starts imports from the working directory, where another user may have planted a package."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The form of errors' messages (CONTRIBUTING, Language 10): lower case, a colon or a semicolon, no full stop, named actors."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,11 +1,11 @@
 """A wheel holds every module of the tree: a package missing from pyproject's list would vanish silently.
 
-.ci/run installs a wheel with its device parts and runs it.
+.ci/run installs a wheel with its device parts and runs it. It ends in time whatever hangs within it, and says where.
 """
 
-from __future__ import annotations
-
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -40,3 +40,30 @@ def test_wheel_holds_every_module(wheel: Path) -> None:
     assert {f"memleak_android/{path.as_posix()}" for path in source_files()} <= names
     assert {"memleak_android/host/py.typed", "memleak_android/unwind/py.typed"} <= names
     assert any(name.endswith("/licenses/NOTICE") for name in names)
+
+
+HANGS = "lint:\n\t@echo it hangs; sleep 1000\n"
+TIMED_OUT = 124  # timeout(1)
+
+
+@pytest.mark.proof
+def test_what_hangs_is_ended_and_named(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    (tmp_path / "Makefile").write_text(HANGS)
+    environment = {name: value for name, value in os.environ.items() if name != "CI_RUN_INNER"}
+    with subprocess.Popen(
+        ["sh", "-c", "trap '' INT; exec .ci/run"],  # as a shell starts what runs in the background
+        cwd=tmp_path,
+        env=environment | {"CI_RUN_LIMIT": "1h"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as run:
+        assert run.stdout
+        while run.stdout.readline() != "it hangs\n":
+            assert run.poll() is None
+        run.send_signal(signal.SIGALRM)  # timeout(1) takes it for its own: the hour is over
+        _, err = run.communicate()
+    assert run.returncode == TIMED_OUT
+    assert err.splitlines()[-1].endswith("s (limit 1h), in: make lint")

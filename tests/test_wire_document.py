@@ -1,7 +1,5 @@
 """docs/wire-protocol.md against device/wire*.h: each structure has a drawing, and each drawing compiles."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

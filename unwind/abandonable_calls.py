@@ -4,8 +4,6 @@ A file system in user space (FUSE) answers when its server likes, and so does me
 cannot be killed (request_wait_answer() in fs/fuse/dev.c): a process of which one thread waits never ends.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

@@ -5,8 +5,6 @@ Only this module maps files: a mapping ends the process by SIGBUS when the file 
 A file whose server is a process (FUSE) is opened once that has answered for all of it; another user's is not opened.
 """
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os

@@ -11,8 +11,6 @@ Refused, each with its reason (UnsafePathError):
 Trusted are root, the user of this process and, as root, the user who called sudo (SUDO_UID).
 """
 
-from __future__ import annotations
-
 import errno
 import grp
 import os

@@ -15,7 +15,6 @@ _FORMATS = {0x02: U16, 0x03: U32, 0x04: U64, 0x0A: S16, 0x0B: S32, 0x0C: S64}
 # the same forms as NumPy types
 FIXED_FORMS = {0x02: "<u2", 0x03: "<u4", 0x04: "<u8", 0x0A: "<i2", 0x0B: "<i4", 0x0C: "<i8"}
 _LEB_BYTES_MAX = 10  # 64 bits
-U64_MASK = (1 << 64) - 1
 
 
 class PointerBases(NamedTuple):

@@ -1,7 +1,5 @@
 """Mounted file systems whose server is a process (FUSE, mount(8)): whether a path may lead to one, and whose it is."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

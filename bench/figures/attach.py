@@ -1,7 +1,5 @@
 """How long a running program stands still when it is attached to and left: by slots, by inline hooks, by gdb."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

@@ -4,8 +4,6 @@ Beside nothing, and beside the least that counts calls of malloc and free in eve
 bcc has no such mode.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Cost of evidence over plain accounting, by BPF: real programs, and a sweep of the allocation rate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables of bench/figures/evidence.py."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

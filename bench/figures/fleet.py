@@ -1,7 +1,5 @@
 """`fleet report` over many recordings: how many a minute, what two workers are against one, what a distinct stack costs."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

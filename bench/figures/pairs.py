@@ -1,7 +1,5 @@
 """Cost of one malloc+free pair under BPF probes: ours, empty probes as the floor, libbpf-tools' memleak."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

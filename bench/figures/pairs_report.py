@@ -1,7 +1,5 @@
 """The table and the figures of bench/figures/pairs.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bench.figures.pairs import FLOOR, OURS_512, PEER, Cost

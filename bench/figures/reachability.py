@@ -3,8 +3,6 @@
 Every way stops the process anew, one after the other, in each round; the order turns round from one to the next.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,7 +1,5 @@
 """A report of a large recording: time and memory of the whole program by format."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Added CPU of whole programs under the shim: every allocation recorded, one sample per 64 KB, and heaptrack."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

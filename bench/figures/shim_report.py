@@ -1,7 +1,5 @@
 """The table and the figures of bench/figures/shim.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bench.figures.shim import EVERY, HEAPTRACK, LAUNCH, SAMPLED, UNTRACED, Runs

@@ -1,7 +1,5 @@
 """Cost of one snooped call, compared with bpftrace: one function in a loop, paired rounds in one process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Unwinding sampled stacks: ours beside libdwfl (one Dwfl kept for each address space), perf script and AOSP's, paired."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

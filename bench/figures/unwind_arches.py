@@ -1,7 +1,5 @@
 """Nanoseconds per frame by architecture: stacks laid out by the rules of real C libraries, none of them run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

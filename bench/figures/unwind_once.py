@@ -5,8 +5,6 @@ their rules. TABLES: a folder of decoded rules. ENGINE: compiled or scalar. Neit
 recording's pages; libdwfl and perf are timed without them, too.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import sys

@@ -1,7 +1,5 @@
 """Seconds of unwinding as microseconds per sample, nanoseconds per frame and ratios."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

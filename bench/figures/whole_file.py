@@ -1,7 +1,5 @@
 """All call frame information of a large library decoded: ours at once, pyelftools entry by entry."""
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "capabilities.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <errno.h>
 #include <linux/perf_event.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

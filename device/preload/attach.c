@@ -16,7 +16,6 @@
 #include "preload/entries/python_objects.h"
 #include "preload/hooks/plt_hook.h"
 #include "preload/recorder/recorder.h"
-#include "preload/freestanding/syscalls.h"
 
 #define SETTLE_NS 10000000 /* most calls that are under way have returned by then; the others are harmless */
 

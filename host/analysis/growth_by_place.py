@@ -11,8 +11,8 @@ from memleak_android.host.analysis.sites import SiteNamer
 from memleak_android.host.heap.attribution import UNATTRIBUTED
 from memleak_android.host.profile.answer import Place
 from memleak_android.host.profile.growth import Growth
-from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import CallSite
+from memleak_android.host.profile.site_id import PlaceNumbers
 
 
 class _Members(NamedTuple):

@@ -65,7 +65,8 @@ def session_growth(
             last = KeySnapshot(end_ns, held_by_key(held.rows))
             if not is_over or not earlier or not _is_of_exit(earlier[-1], last):
                 earlier.append(last)
-        instants = _by_time(earlier, begin_ns)
+        seconds = np.array([each.timestamp_ns - begin_ns for each in earlier], np.float64) / 1e9
+        instants = _Instants(earlier, seconds)
     if len(instants.held) < INSTANTS_MIN:
         return SessionGrowth(GrowthSpan(0, 0, len(instants.held), INSTANTS_MIN, instants.run_s), {})
     times_ns = [max(0, each.timestamp_ns - begin_ns) for each in instants.held]
@@ -148,10 +149,6 @@ class StackHistory:
         """Of the blocks that existed at the first instant: the same samples, so they cancel in the difference."""
         is_old = (of_block != UNATTRIBUTED) & (self._held.rows["timestamp_ns"] <= until_ns)
         return np.asarray(np.bincount(of_block[is_old], self._held.variance[is_old], n), np.float64)
-
-
-def _by_time(held: list[KeySnapshot], begin_ns: int) -> _Instants:
-    return _Instants(held, np.array([each.timestamp_ns - begin_ns for each in held], np.float64) / 1e9)
 
 
 def _by_runs(earlier: list[KeySnapshot], ends_ns: list[int], begin_ns: int) -> _Instants:

@@ -143,7 +143,8 @@ def unprobed_programs(capture: Capture) -> list[Reason]:
     if not isinstance(allocator, str) or not allocator or not programs:
         return []
     probed, files = _mapped_files(capture, allocator)
-    if probed is None or _has_lost_mappings(capture):
+    lost = capture.status is not None and int(capture.status["lost"][Lost.MAPPINGS])
+    if probed is None or lost:
         return [
             Reason(Condition.PROGRAMS, Answer.UNKNOWN, "it is not known which programs mapped the allocator")
         ]
@@ -198,7 +199,3 @@ def _last_programs(capture: Capture) -> dict[int, tuple[int, str]]:
             pid, name = int(row["pid"]), bytes(row["comm"]).rstrip(b"\0").decode("utf-8", "replace")
             found[pid] = max(found.get(pid, (0, "")), (int(row["timestamp_ns"]), name))
     return found
-
-
-def _has_lost_mappings(capture: Capture) -> bool:
-    return capture.status is not None and int(capture.status["lost"][Lost.MAPPINGS]) > 0

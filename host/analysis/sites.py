@@ -1,7 +1,7 @@
 """Stacks → call sites: frames with names, and the sums of each stack."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.analysis.block_sums import BlockSums, StackSums, rounded
-from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.profile.growth import Growth
 from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
-from memleak_android.host.profile.place_numbers import PlaceNumbers
 from memleak_android.host.profile.profile import CallSite, Frame, ModuleSummary, ProcessShare
 from memleak_android.host.profile.runtime_sites import site_kind
-from memleak_android.host.profile.site_id import id_of_parts, identity_part
+from memleak_android.host.profile.site_id import PlaceNumbers, id_of_parts, identity_part
 from memleak_android.host.stacks.modules import ModuleFile, ScriptModule
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame, Symbolizer
@@ -27,6 +25,14 @@ from memleak_android.host.wire.blocks import (
     Rows,
 )
 from memleak_android.unwind.trace import Method, TraceEnd
+
+# The step that runs, and the share of it (0 to 1) that is done.
+ProgressCallback = Callable[[str, float], None]
+
+
+def no_progress(step: str, share: float) -> None:
+    pass
+
 
 _STACKS_AT_ONCE = 1 << 16
 _SITES_PER_PROGRESS = 1 << 12

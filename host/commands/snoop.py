@@ -25,7 +25,7 @@ from memleak_android.host.commands.target import SnoopMachine, SnoopTarget, expl
 from memleak_android.host.commands.values import FILE, ONE_OR_MORE, SPAN
 from memleak_android.host.console import Invocation, say
 from memleak_android.host.errors import ExitCode, OutputExistsError, UsageError
-from memleak_android.host.session.interrupts import stop_on_interrupt
+from memleak_android.host.session.session import stop_on_interrupt
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.call_stacks import CallStacks
 from memleak_android.host.snoop.filters import parse_filter

@@ -15,7 +15,6 @@ from memleak_android.host.commands.unwind_samples import print_samples
 from memleak_android.host.commands.values import EXISTING
 from memleak_android.host.console import printable, refuse_command, say
 from memleak_android.host.symbols.names_in_file import FunctionNames, FunctionOffset, soname
-from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame
 from memleak_android.unwind.trace import TraceEnd
 
@@ -132,14 +131,8 @@ def _name(frame: SnapshotFrame) -> FunctionOffset | None:
     return _functions(module).find(vaddr)
 
 
-@cache
-def _functions(module: Module) -> FunctionNames:
-    return FunctionNames(module)
-
-
-@cache
-def _soname(module: Module) -> str:
-    return soname(module)
+_functions = cache(FunctionNames)
+_soname = cache(soname)
 
 
 def _line(frame: dict[str, Any], digits: int) -> str:

@@ -11,9 +11,8 @@ import fsspec
 import pyarrow as pa
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.fleet.parquet import from_parquet
 from memleak_android.host.fleet.processing import Part
-from memleak_android.host.fleet.schema import RECORDINGS, SITES
+from memleak_android.host.fleet.schema import RECORDINGS, SITES, from_parquet
 from memleak_android.host.fleet.sources import is_object_store, protocols, reason_of
 from memleak_android.unwind.file_writing import make_folder, replacing
 

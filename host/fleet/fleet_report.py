@@ -11,10 +11,9 @@ import pyarrow as pa
 from memleak_android.host.fleet import answers
 from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.merging import Held, merge, percentile, read_recordings, versions
-from memleak_android.host.fleet.parquet import from_parquet
 from memleak_android.host.fleet.rows import broken_row, read_frames
 from memleak_android.host.fleet.run import Worked
-from memleak_android.host.fleet.schema import RECORDINGS, SITES
+from memleak_android.host.fleet.schema import RECORDINGS, SITES, from_parquet
 from memleak_android.host.fleet.sources import RefusedSource
 from memleak_android.host.profile.fleet_profile import (
     FleetProfile,

@@ -13,9 +13,8 @@ import fsspec
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.fleet.named_cache import open_cache
-from memleak_android.host.fleet.parquet import to_parquet
 from memleak_android.host.fleet.rows import broken_row, recording_row, site_rows
-from memleak_android.host.fleet.schema import FORMAT, SITES
+from memleak_android.host.fleet.schema import FORMAT, SITES, to_parquet
 from memleak_android.host.fleet.sources import StoredRecording, local_path, reason_of
 from memleak_android.host.profile.fleet_profile import CachedFiles
 from memleak_android.host.recording.file import check_file_header

@@ -1,7 +1,5 @@
 """Judges a profile: what counts after suppressions and baseline, against the limits of --fail-on-leak and --fail-on-growth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot

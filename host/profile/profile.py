@@ -3,8 +3,6 @@
 report.json has these fields in this order, defaults left out; Meta and docstrings are its schema (host/reports/json/).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated

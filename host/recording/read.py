@@ -13,7 +13,7 @@ from memleak_android.host.analysis.held_by_span import HeldBySpan, Span, held_by
 from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.analysis.process_sums import process_names
-from memleak_android.host.analysis.progress import ProgressCallback, no_progress
+from memleak_android.host.analysis.sites import ProgressCallback, no_progress
 from memleak_android.host.errors import RecordingError, UsageError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors, recorded_survivors

@@ -1,7 +1,5 @@
 """Observers of a session: the base class, and those that print intervals and calls, record the target and unwind early."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

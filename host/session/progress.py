@@ -77,7 +77,7 @@ class StepProgress(_StatusLine):
         self._due = time.monotonic() + (_SILENT_S if self._live else _LINE_S)
 
     def update(self, what: str, share: float) -> None:
-        """As host/analysis/progress.py has it."""
+        """As ProgressCallback has it."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + (_REFRESH_S if self._live else _LINE_S)

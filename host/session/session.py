@@ -1,15 +1,17 @@
 """One session of a tracer, from its first block to its last: timers, snapshots, what is kept."""
 
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Literal
 
 from memleak_android.host.errors import ConnectionCut, ExitCode
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.recording.file import RecordingWriter
-from memleak_android.host.session.interrupts import stop_on_interrupt
 from memleak_android.host.session.marks import Marks
 from memleak_android.host.session.observers import SessionObserver
 from memleak_android.host.session.progress import Progress
@@ -284,3 +286,23 @@ class Session:
         if self._interrupted:  # before anything was measured, for the reason that the agent names
             error.exit_code = ExitCode.ABORTED
         raise error
+
+
+@contextmanager
+def stop_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """Inside, the first SIGINT or SIGTERM calls `stop`, a further one raises KeyboardInterrupt."""
+    seen = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            raise KeyboardInterrupt
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.snoop.formats import CallFormat
-from memleak_android.host.tracers.functions.written_names import is_called
 from memleak_android.host.wire.calls import ARGUMENTS, Comparison
 
 FILTERS_MAX = 4  # of one function (ML_SNOOP_FILTERS)
@@ -24,9 +23,6 @@ class ArgumentFilter:
     argument: int
     comparison: Comparison
     value: int
-
-    def applies_to(self, name: str) -> bool:
-        return is_called(name, self.functions)
 
     def compared(self, shown: CallFormat) -> tuple[int, int, int]:
         """Comparison, bits (0: 64, or 32 where the upper half is 0) and value.

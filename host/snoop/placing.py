@@ -162,7 +162,7 @@ class Placing:
         return self._numbers[key]
 
     def _snooped(self, number: int, one: FoundFunction, has_return: bool) -> SnoopedFunction:
-        filters = tuple(f for f in self._filters if f.applies_to(one.name))
+        filters = tuple(f for f in self._filters if is_called(one.name, f.functions))
         if len(filters) > FILTERS_MAX:
             raise TargetError(f"{one.name} has {len(filters)} filters", f"{FILTERS_MAX} at most")
         return SnoopedFunction(number, one.name, _format(one, self._formats), filters, has_return)

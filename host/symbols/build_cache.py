@@ -137,7 +137,8 @@ class BuildCache:
             found = self._seek(path, read)
             if found is None and (found := make()) is not None:
                 self._use(path).built += 1
-                self._upload(path)
+                if path.is_file():  # an unwritable folder has no file
+                    self._at_origin(lambda origin, name: origin.upload(name, path), path)
         return found
 
     def _seek(self, path: Path, read: Callable[[], T | None]) -> T | None:
@@ -154,10 +155,6 @@ class BuildCache:
 
     def _download(self, path: Path) -> bool:
         return bool(self._at_origin(lambda origin, name: origin.download(name, path), path))
-
-    def _upload(self, path: Path) -> None:
-        if path.is_file():  # an unwritable folder has no file
-            self._at_origin(lambda origin, name: origin.upload(name, path), path)
 
     def _at_origin(self, work: Callable[[StoredOrigin, str], T], path: Path) -> T | None:
         """Calls `work` unless the store failed before: every file can be made without it."""

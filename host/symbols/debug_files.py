@@ -121,7 +121,9 @@ class DebugFileSearch:
         if not any(f.content is Content.DEBUG_INFO for f in found) and (sent := self._servers.find(build_id)):
             self._add(SymbolLocation(sent), found, path, build_id)
         if not any(f.location in self._index.of_build_id(build_id) for f in found if f.location):
-            self._note_same_name(path, build_id)
+            for candidate, other in self._index.of_name(PurePosixPath(path).name):
+                if build_id and other != build_id:
+                    self._refuse(candidate, other, path, build_id)
         return sorted(found, key=lambda f: -f.content)
 
     def _add(
@@ -172,11 +174,6 @@ class DebugFileSearch:
         for candidate in (location / file_name for location in candidates):
             if candidate != Path(path):
                 yield SymbolLocation(candidate), crc
-
-    def _note_same_name(self, path: str, build_id: str) -> None:
-        for candidate, other in self._index.of_name(PurePosixPath(path).name):
-            if build_id and other != build_id:
-                self._refuse(candidate, other, path, build_id)
 
     def _refuse(self, candidate: SymbolLocation, found: str, path: str, wanted: str) -> None:
         name = PurePosixPath(path).name

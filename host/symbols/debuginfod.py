@@ -58,7 +58,8 @@ class Debuginfod:
                 self.servers.remove(server)
                 self.notes.append(f"{server} (DEBUGINFOD_URLS) is not asked any more: {error}")
         if self.servers and not self.notes:
-            _note_miss(path)
+            with contextlib.suppress(OSError), appearing(path):  # empty: a miss
+                pass
         return None
 
 
@@ -73,11 +74,6 @@ def _is_known_miss(path: Path) -> bool:
     except OSError:
         return False
     return not about.st_size and time.time() - about.st_mtime < MISS_S
-
-
-def _note_miss(path: Path) -> None:
-    with contextlib.suppress(OSError), appearing(path):
-        pass
 
 
 def debuginfod_of(environment: Mapping[str, str], default_cache: Path) -> Debuginfod:

@@ -1,7 +1,5 @@
 """The demo program against its own table, with valgrind as the judge; and its shape: stripped, symbols beside it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

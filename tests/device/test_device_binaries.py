@@ -1,7 +1,5 @@
 """The device binaries as loaders see them: one machine each, nothing needed, every page size, no writable code."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The floors of the C rooms: which room may include which, and no circle between files."""
 
-from __future__ import annotations
-
 import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path

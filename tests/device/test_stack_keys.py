@@ -1,7 +1,5 @@
 """Stack keys where stacks are walked by frame rules: one key for each stack, and none that covers two."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,16 +1,14 @@
-"""Stacks as real programs have them: pages that were never touched, and several stacks of one thread."""
+"""Stacks as real programs have them: pages that were never touched, several stacks of one thread, more threads than others have."""
 
-from __future__ import annotations
-
-import json
-import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.attaching import attached
+from tests.support.attaching import run_attached
 from tests.support.whole_stacks import PROGRAM, RECURSION, ROUNDS, STACKS, check
-from tests.support.workloads import TRACERS, built, functions, run
+from tests.support.workloads import PROGRAMS, TRACERS, built, functions, run
 
 both_ways = pytest.mark.parametrize("mode", STACKS)
 
@@ -25,15 +23,10 @@ def test_of_a_command(tracer: str, mode: str, tmp_path: Path) -> None:
 @pytest.mark.compares_code
 @pytest.mark.parametrize("tracer", ["plt", "inline"])
 def test_of_a_running_process(tracer: str, mode: str, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
     argv = [built(PROGRAM), mode, "waits"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with attached(process.pid, report, tracer=tracer) as session:
-            process.communicate(b"\n", timeout=60)
-            session.communicate(timeout=60)
-    assert process.returncode == 0
-    check(json.loads(report.read_text()), mode)
+    code, _, report = run_attached(tracer, argv, tmp_path / "report.json")
+    assert code == 0
+    check(report, mode)
 
 
 @pytest.mark.parametrize("tracer", TRACERS)
@@ -73,3 +66,39 @@ def test_a_forged_frame_of_a_signal_leads_nowhere(tracer: str, tmp_path: Path) -
         "NO_MAPPING",
         "NO_UNWIND_ROW",
     }
+
+
+THREADS = PROGRAMS / "many_threads.c"
+MANY, ATTACHED = 3000, 1500
+FEW, LIMIT_KB, SLOTS = 300, 3_000_000, 128  # so many slots remain of the shim's 8,192
+
+
+def check_threads(report: Mapping[str, Any], n_threads: int) -> None:
+    found = sum(site["inuse_objects"] for site in report["sites"] if "each" in functions(site))
+    assert (found, report["totals"]["unattributed_objects"]) == (n_threads, 0), report["notes"]
+    assert not any(report["totals"]["lost"].values())
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_many_threads_of_a_command(tracer: str, tmp_path: Path) -> None:
+    check_threads(run(tracer, tmp_path, "--", built(THREADS), str(MANY)).report, MANY)
+
+
+@pytest.mark.compares_code
+@pytest.mark.parametrize("tracer", ["plt", "inline"])
+def test_many_threads_of_a_running_process(tracer: str, tmp_path: Path) -> None:
+    argv = [built(THREADS), str(ATTACHED), "waits"]
+    code, _, report = run_attached(tracer, argv, tmp_path / "report.json")
+    assert code == 0
+    check_threads(report, ATTACHED)
+
+
+def test_threads_beyond_the_limit_are_counted(tmp_path: Path) -> None:
+    """With little address space there are few slots. No call is missed, and the limit is said."""
+    command = f"ulimit -v {LIMIT_KB}; exec {built(THREADS)} {FEW}"
+    found = run("preload", tmp_path, "--", "sh", "-c", command, codes=(0, 6))
+    blocks = sum(site["inuse_objects"] for site in found.sites() if "each" in functions(site))
+    assert blocks + found.totals["unattributed_objects"] >= FEW
+    assert not found.totals["lost"].get("threads_full")
+    assert not any("calls were missed" in note for note in found.report["notes"])
+    assert any(f"had more than {SLOTS - 1} threads at a time" in note for note in found.report["notes"])

@@ -1,7 +1,5 @@
 """python -m tests.emulator start|stop|status: a machine to work with by hand."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

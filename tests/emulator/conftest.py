@@ -1,7 +1,5 @@
 """The machine that the tests of a session share, and a phone without root for those of a module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A phone without root: an app that runs already loads the shim as an agent, or is entered by ptrace, and runs on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

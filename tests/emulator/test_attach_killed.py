@@ -1,7 +1,5 @@
 """Agents killed at any moment of their call into a process: the arm64 process goes on unchanged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

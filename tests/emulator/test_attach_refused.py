@@ -1,7 +1,5 @@
 """Attaching to an app under yama and SELinux, on the machine, as the app."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

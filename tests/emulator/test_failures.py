@@ -4,8 +4,6 @@ No device, several of them, unauthorized and offline ones, nothing to measure, a
 came: tests/host/commands/test_device_command.py, with a daemon that fails as requested. An app that is not debuggable, on a phone without root: test_stock_phone.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

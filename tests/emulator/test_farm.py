@@ -1,7 +1,5 @@
 """Three devices at once, two machines and a daemon whose cable is pulled: two reports, one clear error, one answer."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

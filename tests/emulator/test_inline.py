@@ -1,7 +1,5 @@
 """Inline hooks on the machine, over adb: an arm64 program whose allocator only it can call."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -63,7 +61,6 @@ def snooping(machine: Machine, pid: int, *functions: str) -> Iterator[list[str]]
     words = ["snoop", "-s", machine.serial, "--pid", pid, "--statistics", *names]
     environment = {**os.environ, **machine.environment}
     with start_program(words, environment, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
         said = []
         while not said or not ("functions probed" in said[-1] or "error" in said[-1]):
             said.append(process.stderr.readline())
@@ -94,7 +91,6 @@ def test_a_hidden_allocator_of_a_native_program(machine: Machine, pid: int, tmp_
     report = tmp_path / "report.json"
     words = ("--pid", str(pid), "--tracer", "inline", "--object", "own_allocator", "--interval", "1s")
     with started(machine, *words, "--json", report) as process:
-        assert process.stdout is not None
         assert process.stdout.readline()  # the first print: the hooks are in
         assert machine.code_of(pid, "/own_allocator") != before
         with snooping(machine, pid, "malloc") as said:  # a uprobe comes to a hooked function, and goes

@@ -1,7 +1,5 @@
 """Inline hooks in apps of a stock phone, through run-as: exact, and the code is as it was."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

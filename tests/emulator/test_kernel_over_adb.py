@@ -1,7 +1,5 @@
 """`--kernel` on the machine: what a program there makes the kernel hold, with the kernel's stack and the user's code."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator
@@ -48,11 +46,9 @@ def pipes_held(machine: Machine, held: str, report: Path, whole: bool, *how: str
     with subprocess.Popen(
         [*words, line], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
-        assert program.stdin is not None and program.stdout is not None
         pid = program.stdout.readline().strip()
         target = [] if whole else ["--pid", pid]
         with started(machine, "--kernel", *how, *target, "--interval", "1s", "--json", report) as session:
-            assert session.stdout is not None and session.stderr is not None
             assert session.stdout.readline(), session.stderr.read()  # the session runs
             print(file=program.stdin, flush=True)
             assert program.stdout.readline() == "held\n"
@@ -103,7 +99,6 @@ def test_an_app_by_its_name(machine: Machine, tmp_path: Path) -> None:
     report, symbols = tmp_path / "report.json", machine.symbols
     words = ("--kernel", "--package", APP, "--interval", "1s", "--symbols", symbols, "--json", report)
     with started(machine, *words) as session:
-        assert session.stdout is not None and session.stderr is not None
         assert session.stdout.readline(), session.stderr.read()
         machine.shell(f"am start -n {APP}/.MainActivity")
         wait_until_done(machine, APP, session)

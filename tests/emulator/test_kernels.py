@@ -3,8 +3,6 @@
 The CPU of the latter signs return addresses and looks for landing pads, and the app, its libc and the shim have it do so.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

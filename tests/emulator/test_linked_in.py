@@ -1,7 +1,5 @@
 """On arm64: a program that records itself, on glibc and on bionic; stacks by frame pointers and by CFI."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -72,8 +70,7 @@ def agreement(machine: Machine, tracer: str, tmp_path: Path, *flags: str) -> dic
     with machine.holding(REMOTE, program):
         done = run(machine, *words, "--", f"{REMOTE}/frames")
     assert done.returncode == 0, done.stderr
-    agreed: dict[str, float] = json.loads((tmp_path / "report.json").read_text())["unwinding"]["fp_agreement"]
-    return agreed
+    return json.loads((tmp_path / "report.json").read_text())["unwinding"]["fp_agreement"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Programs that take something away from themselves end on the machine, too, as untraced, with every block counted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

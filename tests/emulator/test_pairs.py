@@ -1,7 +1,5 @@
 """Pairs on the machine: a program's own pool, file descriptors and threads, started there and while it runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +62,6 @@ def test_while_it_runs_without_its_heap(
     assert code == 0, said
     how = ("--tracer", tracer, "--interval", "1s", "--json", report, "--pid", pid.strip())
     with started(machine, *SETS[2:], *how) as session:
-        assert session.stdout is not None and session.stderr is not None
         assert session.stdout.readline(), session.stderr.read()  # the probes are placed
         machine.shell(f"touch {gate}")
         _, said = session.communicate(timeout=SECONDS)

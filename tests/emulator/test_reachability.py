@@ -1,7 +1,5 @@
 """`--reachability` over adb: the agent searches memory on the device; the kinds are those that valgrind finds of the same program here."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """`--reachability` of apps: blocks of every kind, whichever way the app is entered, in 64 bits (tagged pointers too) and in 32."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The program on the machine: what the app leaks is found by every route, exactly, and nothing of ours stays."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -67,8 +65,7 @@ def report(
         end(process)
         _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == code, err
-    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    return found
+    return json.loads((folder / "report.json").read_text())
 
 
 def wait_until_done(

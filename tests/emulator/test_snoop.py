@@ -1,7 +1,5 @@
 """snoop on the machine: an app's functions, counted against how often its activity was started."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -29,7 +27,6 @@ def test_an_apps_functions_are_counted_with_their_stacks(machine: Machine, tmp_p
             "--stacks", "--json", events]  # fmt: skip
     environment = {**os.environ, **machine.environment}
     with start_program(words, environment, stderr=subprocess.PIPE, text=True) as snoop:
-        assert snoop.stderr is not None
         assert "1 of 1 functions probed" in (said := snoop.stderr.readline()), said
         for _ in range(RUNS):
             machine.shell(start)

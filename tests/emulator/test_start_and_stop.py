@@ -1,7 +1,5 @@
 """Nothing of a machine stays, however its start or its life ends."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A stock phone of API level 30: a debuggable app without a wrap.sh is measured from its start, and nothing stays in it."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

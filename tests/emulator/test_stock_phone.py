@@ -1,7 +1,5 @@
 """A phone that gives no root: a debuggable app by its own wrap.sh, and what is said of the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """On a device: stacks with untouched pages, several stacks of one thread, and allocations inside allocations that have not returned."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

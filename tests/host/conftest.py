@@ -1,7 +1,5 @@
 """The verb `unwind`, run in this process; the adb server that all tests of devices share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

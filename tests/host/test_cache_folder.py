@@ -1,7 +1,5 @@
 """Cache directories in the environments that users, daemons and containers have."""
 
-from __future__ import annotations
-
 import pwd
 from pathlib import Path
 

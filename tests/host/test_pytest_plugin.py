@@ -1,7 +1,5 @@
 """`pytest --memleak`: native code that leaves memory behind in each run of a test fails the run, other code passes it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 That the NDK builds it is not shown: none was at hand.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fetching and unpacking of the agent's libraries: whose mirrors, which archives, no way out of the folder."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import tarfile

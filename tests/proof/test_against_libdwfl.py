@@ -6,8 +6,6 @@ where a file has no rules and the code itself says how to go on: in _init, whose
 in which the kernel has put its own addresses: then nothing is compared. `python -m bench unwind` takes more samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

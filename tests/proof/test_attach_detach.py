@@ -1,7 +1,5 @@
 """Attached to and detached from a hundred times under full allocation load, and programs of distributions."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
@@ -15,6 +13,7 @@ import pytest
 
 from tests.support.attached_session import Attached, contents_of, layout_of, leak, loaded
 from tests.support.attaching import until
+from tests.support.injection import inject, library
 from tests.support.inline_session import WAYS, own_allocator_program
 
 pytestmark = [pytest.mark.proof, pytest.mark.compares_code]
@@ -61,7 +60,6 @@ def listening(argv: Sequence[str | Path]) -> Iterator[subprocess.Popen[bytes]]:
     """A program that has said that it is ready, or listens."""
     process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
             pytest.skip(f"{argv[0]} does not run here")
@@ -166,3 +164,29 @@ def test_public_programs(name: str, way: str, tmp_path: Path) -> None:
         time.sleep(0.3)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
+
+
+BECOMES_ITSELF = """
+import os, sys, time
+count = int(sys.argv[1])
+print(count, flush=True)
+time.sleep(0.02)
+os.execv(sys.executable, [sys.executable, sys.argv[2], str(count + 1), sys.argv[2]])
+"""
+
+
+def test_a_program_that_becomes_another_all_the_time(tmp_path: Path) -> None:
+    script = tmp_path / "becomes.py"
+    script.write_text(BECOMES_ITSELF)
+    process = subprocess.Popen([sys.executable, script, "0", script], stdout=subprocess.PIPE, text=True)
+    try:
+        for _ in range(40):
+            entered = inject(process.pid, library(), "length_of", "x")
+            assert entered.refusal or entered.result == 1
+            assert "\n" not in entered.refusal
+            assert process.poll() is None, entered
+        counts = [int(process.stdout.readline()) for _ in range(5)]
+        assert counts == list(range(5))
+    finally:
+        process.kill()
+        process.communicate()

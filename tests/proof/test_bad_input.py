@@ -1,7 +1,5 @@
 """External failures: one clear line, the right exit code, no probe and no process left behind."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -3,8 +3,7 @@
 The first two share no code on the target. They must say the same of every site, the third the same in all.
 """
 
-from __future__ import annotations
-
+import os
 import re
 import signal
 import subprocess
@@ -14,10 +13,39 @@ from typing import Any
 import pytest
 
 from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.tracers.bcc import debian_module
 from tests.support.attaching import attached, result, waiting
-from tests.support.oracles.kernel_headers import bcc_environment
 from tests.support.running_program import wait_until_asleep
-from tests.support.workloads import Run, built, run
+from tests.support.workloads import Run, bpf_refusal, built, run
+
+SOURCES = Path("/usr/src")
+MERGED = Path(__file__).resolve().parents[2] / "build" / "kernel-headers"
+
+
+def bcc_environment() -> dict[str, str]:
+    """The environment in which --tracer bcc works. Skips, with the reason, where it cannot."""
+    reason = debian_module.refusal() or bpf_refusal()
+    if reason:
+        pytest.skip(f"no bcc here: {reason}")
+    own = next(iter(sorted(SOURCES.glob("linux-headers-*-amd64"))), None)
+    if own is None:
+        pytest.skip("no kernel headers in /usr/src (apt-get install linux-headers-amd64)")
+    target = MERGED / own.name
+    if not target.exists():
+        for part in (own.with_name(own.name.replace("-amd64", "-common")), own):
+            _link(part, target)
+    return dict(os.environ, BCC_KERNEL_SOURCE=str(target))
+
+
+def _link(source: Path, target: Path) -> None:
+    """Every file of source as a symbolic link below target."""
+    for folder, _, names in os.walk(source):
+        linked = target / Path(folder).relative_to(source)
+        linked.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (linked / name).unlink(missing_ok=True)
+            (linked / name).symlink_to(Path(folder) / name)
+
 
 pytestmark = [pytest.mark.proof, pytest.mark.compares_code]
 
@@ -83,7 +111,6 @@ def test_bccs_own_memleak_says_the_same_in_all(tmp_path: Path) -> None:
     with waiting([built("leaks_when_told")], "leaks_when_told") as (target, pid):
         argv = ["/usr/bin/python3", "-c", RUN_MEMLEAK, *f"-p {pid} -o 0 -T 100 5 2".split()]
         with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as tool:
-            assert tool.stdout is not None
             assert any("Top 100 stacks" in line for line in tool.stdout)  # its probes are set
             leak(target, 23)
             out = tool.communicate(timeout=120)[0].rpartition("Top 100 stacks")[2]
@@ -92,7 +119,6 @@ def test_bccs_own_memleak_says_the_same_in_all(tmp_path: Path) -> None:
 
 
 def leak(target: subprocess.Popen[bytes], times: int) -> None:
-    assert target.stdin is not None
     target.stdin.write(b"x" * times)
     target.stdin.flush()
 

@@ -4,8 +4,6 @@ By the shim only with --follow where the program is a child of the command (unsh
 file can be opened under the new root.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -53,7 +51,6 @@ def test_two_containers_of_the_same_files(tmp_path: Path) -> None:
     need_namespaces()
     root = make_root(tmp_path, "musl", "leaks_when_told", "program")
     with waiting(["chroot", root, "/program"], "program") as (neighbour, _):
-        assert neighbour.stdin is not None
         neighbour.stdin.write(b"x" * 3)
         neighbour.stdin.flush()
         check_told(leaks_told(["chroot", root, "/program"], tmp_path, 2), 2)

@@ -3,8 +3,6 @@
 The kernel's resident bytes tell how fast each grows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -186,7 +184,6 @@ def fed(program: Program, grows: bool, folder: Path) -> Iterator[subprocess.Pope
 def writer(program: Program, process: subprocess.Popen[bytes], folder: Path) -> int:
     """A descriptor to write to."""
     if not program.by_socket:
-        assert process.stdin is not None
         return os.dup(process.stdin.fileno())
     deadline = time.monotonic() + 60
     while not (folder / "socket").exists():

@@ -1,18 +1,23 @@
 """Sessions that are ended by force: what had arrived is in the recording, and the target goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import pytest
+
+from memleak_android.host.tracers.agent.session_options import SessionOptions
+from tests.support.attached_program import AttachedProgram, session_name, slot_library, slot_workload, slots
 from tests.support.attaching import agents_of, descendant, interrupt, until_ended
 from tests.support.builders.growing_recording import wait_for_snapshot
+from tests.support.preload_session import find_parts
 from tests.support.program_server import run_program, start_program
 from tests.support.workloads import both_tracers, build, functions, need
 
@@ -29,7 +34,6 @@ def recording_session(tracer: str, folder: Path) -> Iterator[tuple[subprocess.Po
     words = ["record", "-o", folder / "a.memleak", "--tracer", tracer, "--", program]
     session = start_program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        assert session.stdin is not None and session.stdout is not None
         assert session.stdout.readline() == b"ready\n"
         session.stdin.write(b"x" * LEAKS)
         session.stdin.flush()
@@ -52,8 +56,7 @@ def check_cuts(folder: Path) -> None:
 def reported(folder: Path) -> dict[str, Any]:
     done = run_program(["report", "--format", "json", "a.memleak"], folder)
     assert done.returncode == 6, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    return json.loads(done.stdout)
 
 
 def check_report(folder: Path) -> None:
@@ -92,3 +95,51 @@ def test_agent_is_stuck_and_the_session_aborted(tracer: str, tmp_path: Path) -> 
         assert until_ended(agent)
     check_report(tmp_path)
     assert until_ended(target)
+
+
+SILENCE_S = 3  # SILENCE_NS of device/preload/recorder/recorder_session.c
+LOOK_S = 1  # LOOK_EVERY_NS
+
+
+def started_agent(name: str) -> subprocess.Popen[bytes]:
+    lines = [*SessionOptions(command=()).lines(), f"await {quote(name)}", "start"]
+    agent = subprocess.Popen([find_parts()[0], "preload"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    agent.stdin.write("".join(f"{line}\n" for line in lines).encode())
+    agent.stdin.flush()
+    return agent
+
+
+def attach(program: AttachedProgram, name: str) -> None:
+    for _ in range(100):
+        if program.do(f"attach {name} mode=plt") == ["0"]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the agent never listened")
+
+
+@pytest.mark.proof
+def test_a_killed_agent_is_noticed() -> None:
+    """By the PLT hook alone, without a keeper: the program stops recording and puts its slots back."""
+    name = session_name()
+    agent = started_agent(name)
+    try:
+        with AttachedProgram(slot_workload("-Wl,-z,now")) as program:
+            before = slots(program.process.pid)
+            attach(program, name)
+            program.do("leak 10 31")
+            time.sleep(0.5)
+            assert {slot for slot, held in slots(program.process.pid).items() if before[slot] != held}
+            agent.kill()
+            agent.wait()
+            end = time.monotonic() + SILENCE_S + 2 * LOOK_S
+            while time.monotonic() < end:  # it is noticed by who allocates
+                program.do("leak 10 32")
+                time.sleep(0.1)
+            assert program.do(f"open {slot_library()}") == ["ok"]  # the next moment at which it is safe
+            after = slots(program.process.pid)
+            assert {slot for slot in before if after[slot] != before[slot]} == set()
+            assert program.do("leak 10 33", "call leak_here 34", "free") == ["ok"] * 3
+            program.end()
+    finally:
+        agent.kill()
+        agent.wait()

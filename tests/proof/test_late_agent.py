@@ -4,8 +4,6 @@ strace delays it between its last look at what the target did and its question w
 stop it; a busy machine does the same to it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

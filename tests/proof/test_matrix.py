@@ -3,8 +3,6 @@
 Where that cannot be, the report is incomplete and names the reason.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -15,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attaching import attached
+from tests.support.attaching import run_attached
 from tests.support.program_server import run_program
 from tests.support.workloads import SOURCES, built, need
 
@@ -116,11 +114,4 @@ def _started(tracer: str, program: Path, name: str, report: Path) -> tuple[int, 
 
 
 def _attached(tracer: str, program: Path, name: str, report: Path) -> tuple[int, bytes]:
-    pipe = subprocess.PIPE
-    with subprocess.Popen([program, name, "waits"], stdin=pipe, stdout=pipe, cwd=report.parent) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with attached(process.pid, report, tracer=tracer) as session:
-            out, _ = process.communicate(timeout=60)
-            session.communicate(timeout=60)  # a report may be long
-            assert session.returncode in (0, 6)
-    return process.returncode, out
+    return run_attached(tracer, [program, name, "waits"], report, cwd=report.parent)[:2]

@@ -3,8 +3,6 @@
 The mark itself, against massif: tests/device/shim/test_peak.py.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A perf.data of any size is unwound in the same memory: its pages are let go of as samples are done."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Targets that cannot be measured and rights that are missing: one clear line each; and no probe stays behind."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -193,7 +191,6 @@ def test_process_that_ended_and_is_not_waited_for(tmp_path: Path) -> None:
     """A zombie has ended, however long its parent leaves it lying."""
     program = build("leaks_when_told", tmp_path, output="program")
     with waiting([program], "program") as (process, pid), attached(pid, tmp_path / "r.json") as session:
-        assert process.stdin is not None
         process.stdin.write(b"xx")
         process.stdin.flush()
         os.kill(pid, signal.SIGKILL)

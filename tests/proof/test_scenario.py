@@ -1,7 +1,5 @@
 """--scenario and `mark` on a small server: what grows by each run, however long the runs take."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

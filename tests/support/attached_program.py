@@ -1,7 +1,5 @@
 """Drives tests/device/programs/slot_workload.c, and reads the slots of a running process."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess
@@ -56,12 +54,10 @@ class AttachedProgram:
         self.process.wait()
 
     def _answer(self) -> str:
-        assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
     def do(self, *commands: str) -> list[str]:
         """The answers, one for each command."""
-        assert self.process.stdin is not None
         answers = []
         for command in commands:
             self.process.stdin.write(command + "\n")
@@ -82,7 +78,6 @@ class AttachedProgram:
         return await_process(name, act)
 
     def end(self) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(60) == 0
 

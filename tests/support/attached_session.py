@@ -1,7 +1,5 @@
 """A session attached to a running process by its hooks, and what must be the same before and after."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -135,7 +133,6 @@ def contained(folder: Path, *, has_proc: bool = True) -> Iterator[tuple[subproce
 
 def order(process: subprocess.Popen[bytes], byte: bytes) -> bytes:
     """The line with which the program answers a byte of its standard input."""
-    assert process.stdin is not None and process.stdout is not None
     process.stdin.write(byte)
     process.stdin.flush()
     return process.stdout.readline()

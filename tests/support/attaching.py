@@ -1,7 +1,5 @@
 """Our program attached to a running process, and what its probes did to the process's code."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -30,7 +28,6 @@ def waiting(
         list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how
     )
     try:
-        assert process.stdout is not None and process.stderr is not None
         if not process.stdout.readline():
             pytest.skip(f"{argv[0]} does not run here: {process.stderr.read().decode().strip()}")
         yield process, descendant(process.pid, name)
@@ -61,7 +58,6 @@ def attached(
     words = ["--tracer", tracer, "--pid", pid, "--interval", "100ms", "--json", report, *options]
     process = start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
     try:
-        assert process.stdout is not None and process.stderr is not None
         first = process.stdout.readline()  # the first interval print: the agent runs
         assert first, process.stderr.read()
         yield process
@@ -71,12 +67,25 @@ def attached(
             process.communicate()
 
 
+def run_attached(
+    tracer: str, argv: Sequence[str | Path], report: Path, **how: Any
+) -> tuple[int, bytes, dict[str, Any]]:
+    """A program that says when it is ready and goes on at a line: its exit code, its output from then on, and the report."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, **how) as process:
+        assert process.stdout.readline() == b"ready\n"
+        with attached(process.pid, report, tracer=tracer) as session:
+            out, _ = process.communicate(b"\n", timeout=120)
+            session.communicate(timeout=120)  # a report may be long
+            assert session.returncode in (0, 6)
+    return process.returncode, out, json.loads(report.read_text())
+
+
 def result(process: subprocess.Popen[str], report: Path) -> dict[str, Any]:
     """The report of a session that ends by itself."""
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    found: dict[str, Any] = json.loads(report.read_text())
-    return found
+    return json.loads(report.read_text())
 
 
 def children_of(pid: int) -> dict[int, str]:

@@ -3,8 +3,6 @@
 bpf(2): BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools
@@ -72,7 +70,6 @@ def seen_in_session(options: SessionOptions, extra: tuple[str, ...], look: Calla
         stdout=subprocess.DEVNULL,
         text=True,
     ) as agent:
-        assert agent.stdin is not None
         agent.stdin.write("\n".join(lines) + "\n")
         agent.stdin.flush()
         deadline = time.monotonic() + PATIENCE_S

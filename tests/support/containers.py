@@ -1,7 +1,5 @@
 """Roots of their own for a program: a folder with its dynamic linker and C library, and ways to run it in there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

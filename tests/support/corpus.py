@@ -1,7 +1,5 @@
 """The captured Android and Linux stacks with frames that another unwinder pins, and how to load them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -40,8 +38,7 @@ def case_folder(name: str) -> Path:
 
 
 def expectation(folder: Path) -> dict[str, Any]:
-    expected: dict[str, Any] = json.loads((folder / "expected.json").read_text())
-    return expected
+    return json.loads((folder / "expected.json").read_text())
 
 
 def number(value: int | str) -> int:

@@ -4,8 +4,6 @@ Nothing is installed: apt runs with lists and a cache of its own (apt.conf(5), D
 the keyring are those that the machine's own apt is configured with.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

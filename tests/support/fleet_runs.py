@@ -1,7 +1,5 @@
 """`fleet report` as a user runs it, and what its dataset holds then."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ stack that is not the thread's own; a page wiped by fork; code of bionic's libc 
 so no end of a stack in it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

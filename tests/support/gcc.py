@@ -1,7 +1,5 @@
 """The compiler of this machine, zig's clang for others, and the scripts of the build."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

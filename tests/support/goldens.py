@@ -1,7 +1,5 @@
 """Whole expected outputs as files. UPDATE_GOLDENS=1 in the environment rewrites them, for a reviewer to read."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

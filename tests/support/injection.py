@@ -1,7 +1,5 @@
 """Programs that are entered while they run, and what the agent says of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +57,6 @@ def running(
         env={**os.environ, **(environment or {})},
     )
     try:
-        assert process.stdout is not None
         first = process.stdout.readline()
         if process.poll() == 77 or not first:
             pytest.skip(f"the target does not run here: {words}")

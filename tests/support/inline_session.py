@@ -1,7 +1,5 @@
 """Sessions with inline hooks on programs that bring their own allocator, which other modules cannot call."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """A terminal in memory: the program runs on a pty, a screen says what stands where."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

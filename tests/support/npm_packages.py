@@ -1,7 +1,5 @@
 """Files of npm packages: fetched once by `npm pack`, unpacked below build/, nothing installed or run."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tarfile

@@ -1,7 +1,5 @@
 """Recordings of clang and python3 by perf, made on the spot."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

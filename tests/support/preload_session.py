@@ -1,7 +1,5 @@
 """A command run under the preload agent, and everything the agent said of it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 A run is a fork of that process, with streams, folder and environment of its own; it ends as the program ends.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import importlib

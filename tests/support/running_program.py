@@ -1,7 +1,5 @@
 """Programs at rest, and what elfutils says about their stacks."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Runs of `snoop` on small programs, read back from its JSON lines."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Registers, stack bytes and mappings of a stopped x86_64 process, by ptrace: what unwind_batch is given."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

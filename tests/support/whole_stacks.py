@@ -1,7 +1,5 @@
 """What a report has to say of two programs of tests/device/programs: whole_stacks.c by its modes, nested_program.c."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Small C programs compiled as distributions compile (optimised, no frame pointers), and runs of our program on them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -24,6 +22,7 @@ from tests.support.program_server import run_program
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "tests" / "support" / "programs"
 PROGRAMS = ROOT / "tests" / "device" / "programs"
+LIBC = SOURCES / "libc.h"
 BUILT = ROOT / "build" / "workloads"
 FLAGS = ("-std=gnu11", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread")
 PROGRAM = [sys.executable, "-m", "memleak_android.host"]
@@ -57,7 +56,7 @@ def build(name: str | Path, folder: Path, *extra: str, output: str = "", compile
 def built(name: str | Path, *extra: str) -> Path:
     """The workload, compiled once; not for programs whose path matters."""
     source = source_of(name)[0]
-    text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
+    text = b"".join(path.read_bytes() for path in (source, LIBC, *sorted(source.parent.glob("*.h"))))
     text += repr((str(name), FLAGS, extra)).encode()
     target = BUILT / hashlib.sha256(text).hexdigest()[:12] / Path(name).stem
     if not target.exists():
@@ -103,8 +102,7 @@ class Run:
 
     @property
     def totals(self) -> dict[str, Any]:
-        totals: dict[str, Any] = self.report["totals"]
-        return totals
+        return self.report["totals"]
 
     def sites(self, kind: str = "user") -> list[dict[str, Any]]:
         return [site for site in self.report["sites"] if site["kind"] == kind]

@@ -1,7 +1,5 @@
 """Profiles as the formats write them, and read back from report.json."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Calls in a process that may be left behind: their results, and those that do not return."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

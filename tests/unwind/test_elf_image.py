@@ -1,7 +1,5 @@
 """Unpacked section contents: compressed debug sections, mini debug info."""
 
-from __future__ import annotations
-
 import lzma
 import struct
 

@@ -1,7 +1,5 @@
 """Inputs that are no files to read: no wait, no end, one reason each."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import mmap

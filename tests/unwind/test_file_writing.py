@@ -1,7 +1,5 @@
 """Files that the program writes, beside a second user who wants another file written."""
 
-from __future__ import annotations
-
 import os
 import stat
 import struct

@@ -1,7 +1,5 @@
 """The example in docs/design/unwinding.md does what it says, on a running program."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

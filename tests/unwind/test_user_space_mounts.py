@@ -1,7 +1,5 @@
 """Files of a file system in user space: read while its server answers, and never waited for otherwise."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

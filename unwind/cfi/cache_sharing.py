@@ -1,7 +1,5 @@
 """Files of caches: shared by a protocol of the caller's, or not at all (Unshared)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

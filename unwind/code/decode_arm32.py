@@ -101,10 +101,6 @@ def _by_register(rm: int) -> Flow:
     return Flow.RETURN if rm in (_IP, LR, PC) else Flow.BY_REGISTER
 
 
-def _to_pc(size: int, rm: int) -> Operation:
-    return Operation(size, Flow.RETURN if rm == LR else Flow.DEAD_END)
-
-
 # ---- A32 ----------------------------------------------------------------------------------------------
 
 
@@ -160,7 +156,7 @@ def _arm_data(word: int, kind: int, rn: int, rd: int) -> Operation:
         effect = Move(rd, rn, number if opcode == 4 else -number)
     elif kind == 0 and opcode == 13 and not word & 0xFF0:  # mov
         if rd == PC:
-            return _to_pc(4, word & 15)
+            return Operation(4, Flow.RETURN if word & 15 == LR else Flow.DEAD_END)
         effect = Move(rd, word & 15)
     if rd == PC:
         return Operation(4, Flow.DEAD_END)

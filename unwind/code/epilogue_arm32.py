@@ -14,7 +14,7 @@ from typing import NamedTuple
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.code.decode_arm32 import ALWAYS, LR, Flow, Operation, decode_arm, decode_thumb
-from memleak_android.unwind.code.instruction_set_arm32 import ReadCode, is_arm, may_be_arm
+from memleak_android.unwind.code.prologue_arm32 import ReadCode, is_arm, may_be_arm
 from memleak_android.unwind.code.stack_arm32 import State, after
 from memleak_android.unwind.trace import Method
 

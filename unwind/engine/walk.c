@@ -185,11 +185,6 @@ static enum turn end_by_kind(struct walk *walk, struct walk_lane *lane, const st
 	return finish(walk, lane, buffer, walk->end_of_kind >> 4 * line->kind & 15);
 }
 
-static int by_link_is_known(const struct walk *walk, const struct walk_lane *lane)
-{
-	return lane->level > 1 || walk->registers_known[walk->chosen[lane->sample] * walk->registers + walk->link];
-}
-
 static int frame_record_is_readable(const struct walk *walk, const struct walk_lane *lane)
 {
 	int64_t fp = lane->cfa - walk->fp_span;
@@ -213,7 +208,8 @@ static enum turn find_return_address(struct walk *walk, struct walk_lane *lane, 
 	readable = find_cfa(walk, lane, line);
 	lane->back = lane->cfa + line->return_offset;
 	if (line->flags & WALK_BY_LINK)
-		readable = readable && by_link_is_known(walk, lane);
+		readable = readable && (lane->level > 1 ||
+					walk->registers_known[walk->chosen[lane->sample] * walk->registers + walk->link]);
 	else
 		readable = readable && is_readable(lane, lane->back);
 	if (readable && lane->cfa & (walk->word_bytes - 1))

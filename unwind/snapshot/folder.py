@@ -212,7 +212,8 @@ class Snapshot:
         strange = {arch: sum(not _has(arch, name) for name in self._given) for arch in ARCHES}
         known = [arch for arch in ARCHES if any(_has(arch, name) for name in self._given)]
         if not known:
-            raise self._bad_registers("its registers are of no architecture known here", _expected_arches())
+            expected = "expected those of " + ", ".join(arch.name for arch in ARCHES)
+            raise self._bad_registers("its registers are of no architecture known here", expected)
         fitting = [arch for arch in known if strange[arch] == min(strange.values())]
         if len(fitting) == 1:
             return fitting[0]
@@ -230,7 +231,3 @@ class Snapshot:
 
 def _has(arch: Arch, name: str) -> bool:
     return any(name == register.name or name in register.aliases for register in arch.registers)
-
-
-def _expected_arches() -> str:
-    return "expected those of " + ", ".join(arch.name for arch in ARCHES)

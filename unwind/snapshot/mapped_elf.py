@@ -69,7 +69,8 @@ class ElfFinder:
         try:
             path = file_in(self._folder, name)
             if path is None:
-                self._note_refused(name)
+                if name and (self._folder / name).is_symlink():
+                    self.refused.add(name)
                 return None
             offsets = [mapping.file_offset, 0, *(before.file_offset for before in self._before(mapping))]
             for offset in offsets:
@@ -80,10 +81,6 @@ class ElfFinder:
         except (OSError, ValueError, RuntimeError):  # of links: a loop
             return None
         return MappedElf(None, mapping.file_offset)
-
-    def _note_refused(self, name: str) -> None:
-        if name and (self._folder / name).is_symlink():
-            self.refused.add(name)
 
     def _before(self, mapping: Mapping) -> Iterator[Mapping]:
         """Mappings of the same file before this one, the nearest first: its ELF may begin at one of them.

@@ -129,13 +129,6 @@ static void sweep(struct ml_bpf *bpf, const struct known_processes *known)
 	}
 }
 
-/* Keeps the entry if the pid belongs to a new process by now. */
-static void remove_process(struct ml_bpf *bpf, const struct known_process *known)
-{
-	if (ml_bpf_epoch(bpf, known->pid) == known->epoch)
-		bpf_map_delete_elem(bpf->processes_fd, &known->pid);
-}
-
 void ml_bpf_remove_ended(struct ml_bpf *bpf)
 {
 	struct known_processes known = { 0 };
@@ -143,9 +136,9 @@ void ml_bpf_remove_ended(struct ml_bpf *bpf)
 	if (!read_processes(bpf, &known) && (known.has_ended || known.newest_epoch > bpf->ended.newest_epoch)) {
 		sweep(bpf, &known);
 		bpf->ended.newest_epoch = known.newest_epoch;
-		for (size_t i = 0; i < known.n; i++)
-			if (known.rows[i].has_ended)
-				remove_process(bpf, &known.rows[i]);
+		for (const struct known_process *row = known.rows; row < known.rows + known.n; row++)
+			if (row->has_ended && ml_bpf_epoch(bpf, row->pid) == row->epoch) /* else the pid is a new process's */
+				bpf_map_delete_elem(bpf->processes_fd, &row->pid);
 	}
 	free(known.rows);
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/bpf/object.h"
 
-#include <bpf/bpf.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

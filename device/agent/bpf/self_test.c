@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/bpf/self_test.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/probes/probed_file.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/bpf/session.h"
 
-#include <bpf/bpf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +14,12 @@
 #include "agent/bpf/programs.h"
 #include "agent/bpf/tables.h"
 #include "agent/probes/probed_code.h"
-#include "agent/process/process_maps.h"
 #include "agent/process/sideband.h"
 #include "agent/bpf/self_test.h"
 #include "agent/process/thread_states.h"
 #include "agent/probes/tracefs.h"
 #include "agent/probes/uprobe_multi.h"
+#include "bpf/session.h"
 
 /*
  * Rings are drained at least this often, and at once again while they bring many records. Wake-ups would triple the cost of an
@@ -41,11 +39,30 @@ static void write_events(struct ml_bpf_session *session)
 	session->base.is_host_gone |= ml_event_batch_write(&session->events) != 0;
 }
 
+/* Makes an event of SBRK without a size one of the region that came or went. false: there is none. */
+static bool move_break(struct ml_breaks *breaks, struct ml_event *event)
+{
+	ml_u64 now = event->address, before = 0;
+	ml_u32 slot = event->pid % ML_BREAKS;
+
+	if (breaks->rows[slot].pid == event->pid)
+		before = breaks->rows[slot].address;
+	breaks->rows[slot].pid = event->pid;
+	breaks->rows[slot].address = now;
+	if (event->old_address == ML_BREAK_IS_NO_REGION || !before || now == before)
+		return false;
+	event->address = now < before ? now : before;
+	event->size = now < before ? before - now : now - before;
+	if (now < before)
+		event->function = ML_FN_MUNMAP;
+	return true;
+}
+
 static void on_event(struct ml_bpf_session *session, const struct ml_event *event)
 {
 	bool is_region = event->function >= ML_FN_MMAP && event->function < ML_FN_PAIR;
 	struct ml_event whole = *event;
-	int change = event->function == ML_FN_SBRK ? ml_breaks_move(&session->breaks, &whole) :
+	int change = event->function == ML_FN_SBRK ? move_break(&session->breaks, &whole) :
 						     ml_region_complete(&session->region_sizes, &whole);
 
 	if (change < 0 || (is_region && change && ml_regions_apply(&session->regions, &whole)))

@@ -5,7 +5,6 @@
 #include "agent/bpf/object.h"
 #include "agent/protocol/blocks.h"
 #include "agent/probes/frames.h"
-#include "agent/bpf/breaks.h"
 #include "agent/bpf/interrupted_stack.h"
 #include "agent/bpf/long_stack.h"
 #include "agent/process/process_set.h"
@@ -21,6 +20,19 @@
 struct ml_stacks {
 	int fd;                        /* of the map tid → struct ml_bpf_bounds */
 	ml_u32 known[ML_STACKS_SLOTS]; /* tids, by tid % ML_STACKS_SLOTS */
+};
+
+#define ML_BREAKS 1024u
+
+/*
+ * Where the break of each process was: BPF sees brk() return the new one only (bpf/regions.bpf.h). All zero: empty.
+ * A process may take the place of another in it; then one change of its break is not seen.
+ */
+struct ml_breaks {
+	struct {
+		ml_u32 pid;
+		ml_u64 address;
+	} rows[ML_BREAKS];
 };
 
 struct ml_bpf_session {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/kernel/object.h"
 
 #include <bpf/bpf.h>
@@ -71,7 +70,7 @@ static int choose_programs(struct ml_kernel *kernel, const struct ml_config *con
 static const char *const inner[ML_KERNEL_INNER] = { "allocate_slab", "new_slab", "__kmalloc_large_node",
 						    "___kmalloc_large_node" };
 
-/* Counts the command and the processes that it starts: kernel/tree.h. 0, or -1 after an ERROR block. */
+/* Counts the command and the processes that it starts: session.c. 0, or -1 after an ERROR block. */
 static int prepare_tree(struct bpf_object *object, struct ml_kernel_options *options)
 {
 	int pid = ml_tracefs_field("task/task_newtask", "pid"), flags = ml_tracefs_field("task/task_newtask", "clone_flags");

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/kernel/session.h"
 
+#include <bpf/bpf.h>
 #include <errno.h>
+#include <linux/membarrier.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/libbpf.h"
@@ -12,16 +17,18 @@
 #include "agent/kernel/snapshot.h"
 #include "agent/kernel/stacks.h"
 #include "agent/kernel/symbols.h"
-#include "agent/kernel/tree.h"
 #include "agent/process/process_maps.h"
 #include "agent/process/proc_file.h"
 #include "agent/process/process_set.h"
 #include "agent/process/sideband.h"
+#include "agent/process/thread_states.h"
 #include "agent/session/loop.h"
 #include "agent/probes/tracefs.h"
 
 #define PAUSE_MS 20
 #define STATUS_NS 500000000ull
+#define QUIET_NS 200000000ull
+#define SETTLE_NS 2000000000ull
 
 struct session {
 	struct ml_session base; /* pid 0: the whole machine */
@@ -104,15 +111,43 @@ static void on_process(void *context, const struct ml_process *record)
 		ml_process_set_remove(&session->processes, record->pid);
 }
 
+/* From here on the process counts, and each that it forks. 0, or -1 after an ERROR block. */
+static int begin_tree(struct ml_kernel *kernel, ml_u32 pid)
+{
+	struct bpf_program *program = bpf_object__find_program_by_name(kernel->object, "process_fork");
+	struct bpf_link *link = bpf_program__attach_tracepoint(program, "task", "task_newtask");
+	ml_u32 one = 1;
+
+	if (link)
+		kernel->links[kernel->n_links++] = link;
+	if (link && !bpf_map_update_elem(kernel->tree_fd, &pid, &one, BPF_ANY))
+		return 0;
+	ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow the command's processes: %s (run as root)", strerror(errno));
+	return -1;
+}
+
+/* Removes ended processes. Returns the number of running ones. */
+static ml_u32 sweep_tree(const struct ml_kernel *kernel)
+{
+	ml_u32 pid, next, n = 0;
+
+	for (bool is_there = !bpf_map_get_next_key(kernel->tree_fd, NULL, &pid); is_there; pid = next) {
+		is_there = !bpf_map_get_next_key(kernel->tree_fd, &pid, &next);
+		if (ml_process_has_ended(pid, -1))
+			bpf_map_delete_elem(kernel->tree_fd, &pid);
+		else
+			n++;
+	}
+	return n;
+}
+
 /* It waits before its exec until everything is armed. */
 static int start_command(struct session *session)
 {
 	ml_u32 pid = (ml_u32)session->base.child.pid;
 
 	session->base.lost[ML_LOST_MAPPINGS] += ml_process_set_add(&session->processes, pid) < 0;
-	return ml_kernel_tree_begin(&session->kernel, pid) || ml_spawn_release(session->base.config, &session->base.child) ?
-		       -1 :
-		       0;
+	return begin_tree(&session->kernel, pid) || ml_spawn_release(session->base.config, &session->base.child) ? -1 : 0;
 }
 
 static int open_session(struct session *session)
@@ -159,7 +194,7 @@ static int write_status(void *context)
 
 	ml_kernel_evidence_sweep(&session->evidence);
 	if (session->base.is_child)
-		ml_kernel_tree_sweep(&session->kernel);
+		sweep_tree(&session->kernel);
 	return write_totals(session);
 }
 
@@ -172,14 +207,43 @@ static int write_snapshot(void *context)
 	       ml_kernel_snapshot(&session->kernel, &session->evidence, ++session->base.n_snapshots) || write_totals(session);
 }
 
+static ml_u64 freed_objects(const struct ml_kernel *kernel)
+{
+	ml_u64 sum = 0;
+
+	for (ml_u32 slot = 0; slot < ML_KERNEL_KEY_SLOTS; slot++)
+		sum += kernel->keys[slot].free_objects;
+	return sum;
+}
+
+/*
+ * Waits, for two seconds at most, until no more memory of ended processes is freed: the kernel frees some after an RCU grace period or from
+ * a work queue.
+ */
+static void settle_tree(struct session *session)
+{
+	ml_u64 begin = ml_clock_ns(), last_free = begin, freed = freed_objects(&session->kernel);
+
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0); /* a grace period; where it is refused, the quiet has to do */
+	for (ml_u64 now = begin; now - begin < SETTLE_NS && now - last_free < QUIET_NS; now = ml_clock_ns()) {
+		ml_u64 sum = freed_objects(&session->kernel);
+
+		if (sum != freed)
+			last_free = now;
+		freed = sum;
+		poll(NULL, 0, PAUSE_MS);
+		drain(session);
+	}
+}
+
 /* Waits for what the command frees at its end. What remains belongs to the kernel, or to processes that still run. */
 static void settle(struct session *session)
 {
 	ml_u32 n_running;
 
 	session->base.is_child = false;
-	ml_kernel_tree_settle(&session->kernel, drain, session);
-	n_running = ml_kernel_tree_sweep(&session->kernel);
+	settle_tree(session);
+	n_running = sweep_tree(&session->kernel);
 	if (n_running)
 		ml_blocks_log("%u process%s of the command still ran at its end; what the kernel holds on %s behalf is "
 			      "in the report",

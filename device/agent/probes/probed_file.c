@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/probes/probed_file.h"
 
 #include <errno.h>

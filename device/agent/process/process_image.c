@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sources: System V gABI "ELF Header", "Program Header"; proc(5), /proc/PID/maps and /proc/PID/mem. */
-#define _GNU_SOURCE
 #define _LARGEFILE64_SOURCE /* pread64(): addresses of 32-bit processes exceed a long, too */
 #include "agent/process/process_image.h"
 

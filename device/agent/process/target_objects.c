@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sources: <link.h> (r_debug), System V gABI "Dynamic Section" and "Hash Table"; .gnu.hash as binutils writes it. */
-#define _GNU_SOURCE
 #include "agent/process/target_objects.h"
 
 #include <elf.h>

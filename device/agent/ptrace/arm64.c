@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sources: Linux arch/arm64/include/uapi/asm/sigcontext.h, arch/arm64/kernel/signal.c and vdso/sigreturn.S; AAPCS64 §6. */
 #ifdef __aarch64__
-#define _GNU_SOURCE
 #include <elf.h>
 #include <string.h>
 #include <sys/syscall.h>

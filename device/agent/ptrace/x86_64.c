@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sources: Linux arch/x86/include/uapi/asm/sigcontext.h, arch/x86/kernel/signal{,_64}.c; psABI x86-64 §3.2. */
 #ifdef __x86_64__
-#define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
 #include <string.h>

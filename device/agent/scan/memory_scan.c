@@ -2,7 +2,6 @@
 /*
  * Sources: proc(5), /proc/PID/maps; System V gABI, "ELF Identification".
  */
-#define _GNU_SOURCE
 #include "agent/scan/memory_scan.h"
 
 #include <elf.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Source: proc(5), /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst: bit 63 in memory, bit 62 in swap). */
-#define _GNU_SOURCE
 #define _LARGEFILE64_SOURCE
 #include "agent/scan/scan_pieces.h"
 

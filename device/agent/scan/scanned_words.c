@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/scan/scanned_words.h"
 
 #include <pthread.h>
@@ -12,6 +11,9 @@
 
 #include "agent/protocol/blocks.h"
 
+#define BITMAP_BYTES ((1u << (ML_SCAN_GIBIBYTE_BITS - ML_SCAN_PAGE_BITS)) / 8)
+#define BITMAPS_MAX 4096u /* 128 MiB in the agent; a process spread over more is resolved less precisely */
+#define GIBIBYTE (1ull << ML_SCAN_GIBIBYTE_BITS)
 #define GROUP 64 /* words, of which the bits fill one of ours */
 #define CHUNK_BYTES (8u << 20) /* of whole huge pages; at most a sixteenth of one stays empty */
 /* Of 64-bit agents: a heap of 2 GiB, a fifth of it pointers. */
@@ -19,6 +21,69 @@
 #define HUGE_PAGE_BYTES (2u << 20)
 #define RECORD_BYTES_MAX(words) (sizeof(struct ml_scanned) + ((words) + GROUP - 1) / GROUP * 8 + (words) * 8)
 #define THREADS_MAX 4
+
+static const ml_u8 whole_gibibyte[1] = { 0xff };
+
+/* NULL: no room. */
+static ml_u8 *bitmap_of(struct ml_scan_targets *targets, size_t number)
+{
+	ml_u8 *made;
+
+	if (targets->gibibytes[number])
+		return (ml_u8 *)targets->gibibytes[number];
+	if (targets->n_bitmaps == BITMAPS_MAX)
+		return NULL;
+	made = mmap(NULL, BITMAP_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (made == MAP_FAILED)
+		return NULL;
+	targets->n_bitmaps++;
+	targets->gibibytes[number] = made;
+	return made;
+}
+
+static void add_within(struct ml_scan_targets *targets, ml_u64 start, ml_u64 end)
+{
+	size_t number = start >> ML_SCAN_GIBIBYTE_BITS;
+	ml_u64 base = (ml_u64)number << ML_SCAN_GIBIBYTE_BITS;
+	ml_u8 *pages;
+
+	if (targets->gibibytes[number] == whole_gibibyte)
+		return;
+	pages = end - start == GIBIBYTE ? NULL : bitmap_of(targets, number);
+	if (!pages) {
+		targets->gibibytes[number] = whole_gibibyte;
+		return;
+	}
+	for (ml_u64 page = (start - base) >> ML_SCAN_PAGE_BITS; page < (end - base) >> ML_SCAN_PAGE_BITS; page++)
+		pages[page / 8] |= (ml_u8)(1u << page % 8);
+}
+
+void ml_scan_targets_add(struct ml_scan_targets *targets, ml_u64 start, ml_u64 end)
+{
+	if (end > 1ull << ML_SCAN_ADDRESS_BITS)
+		end = 1ull << ML_SCAN_ADDRESS_BITS;
+	if (start >= end)
+		return;
+	if (!targets->high || start < targets->low)
+		targets->low = start;
+	if (end > targets->high)
+		targets->high = end;
+	while (start < end) {
+		ml_u64 next = (start | (GIBIBYTE - 1)) + 1;
+
+		add_within(targets, start, next < end ? next : end);
+		start = next;
+	}
+}
+
+/* address: within the bounds of all. */
+static inline bool targets_hold(const struct ml_scan_targets *targets, ml_u64 address)
+{
+	const ml_u8 *pages = targets->gibibytes[address >> ML_SCAN_GIBIBYTE_BITS];
+	ml_u64 page = address >> ML_SCAN_PAGE_BITS & ((1u << (ML_SCAN_GIBIBYTE_BITS - ML_SCAN_PAGE_BITS)) - 1);
+
+	return pages && (pages == whole_gibibyte || pages[page / 8] >> page % 8 & 1);
+}
 
 /* The shared work of all threads. */
 struct work {
@@ -72,7 +137,7 @@ static inline ml_u64 find_in_group(const struct ml_scanned_words *words, const v
 	for (ml_u64 rest = bits; rest; rest &= rest - 1) {
 		ml_u64 value = word_at(group, (size_t)__builtin_ctzll(rest), word_bytes, mask);
 
-		if (ml_scan_targets_hold(targets, value))
+		if (targets_hold(targets, value))
 			*(*values)++ = value;
 		else
 			bits &= ~(rest & -rest);

@@ -4,8 +4,25 @@
 
 #include <stddef.h>
 
-#include "agent/scan/scan_targets.h"
 #include "wire.h"
+
+#define ML_SCAN_ADDRESS_BITS 48
+#define ML_SCAN_GIBIBYTE_BITS 30
+#define ML_SCAN_PAGE_BITS 12 /* the smallest pages there are */
+
+/*
+ * Pages of memory that a word may refer to, tested for each word that resembles an address. All zero: no memory.
+ * Addresses of more than 48 bits (which a program must request from mmap()) are in none.
+ */
+struct ml_scan_targets {
+	ml_u64 low, high; /* bounds of all */
+	size_t n_bitmaps;
+	/* NULL: nothing; whole_gibibyte: all of it, or no room to be exact; else a bit for each page. */
+	const ml_u8 *gibibytes[1u << (ML_SCAN_ADDRESS_BITS - ML_SCAN_GIBIBYTE_BITS)];
+};
+
+/* Page-aligned bounds. */
+void ml_scan_targets_add(struct ml_scan_targets *targets, ml_u64 start, ml_u64 end);
 
 #define ML_SCAN_PIECE_BYTES (512u << 10) /* stays in the processor's cache while it is searched */
 #define ML_SCAN_CHUNKS_MAX 68u
@@ -17,9 +34,9 @@ struct ml_scan_piece {
 
 struct ml_scanned_words {
 	const struct ml_scan_targets *targets;
-	ml_u64 mask;     /* bits of a word that are an address */
+	ml_u64 mask; /* bits of a word that are an address */
 	ml_u32 word_bytes;
-	ml_u8 *records;  /* of which only what is written to takes memory: chunks, each filled by one thread */
+	ml_u8 *records; /* of which only what is written to takes memory: chunks, each filled by one thread */
 	size_t used[ML_SCAN_CHUNKS_MAX]; /* bytes of each chunk's records */
 	size_t n_chunks;
 	ml_u64 scanned_bytes;

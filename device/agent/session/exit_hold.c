@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/session/exit_hold.h"
 
 #include <errno.h>
@@ -12,7 +11,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/process/proc_file.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/shim/handshakes.h"
 
 #include <errno.h>
@@ -152,18 +151,15 @@ static const char *invite(struct ml_handshake *handshake, const struct ml_invita
 	return NULL;
 }
 
-/* The reason of a shim without shared memory (preload/recorder/connect.c). */
-static const char *no_memory_reason(int error)
-{
-	return error == ENOSYS ? "its kernel has no memfd_create, and the shim needs it (Linux 3.17)" : strerror(error);
-}
-
 static void take_segment(struct ml_handshake *handshake, const struct ml_invitation *invitation, struct ml_joined *joined)
 {
 	const struct ml_greeting *greeting = &handshake->greeting;
 
-	if (greeting->magic != ML_SEGMENT_MAGIC) {
-		joined->reason = no_memory_reason((int)(greeting->magic % 4096));
+	if (greeting->magic != ML_SEGMENT_MAGIC) { /* a shim without shared memory (preload/recorder/connect.c): why */
+		int error = (int)(greeting->magic % 4096);
+
+		joined->reason = error == ENOSYS ? "its kernel has no memfd_create, and the shim needs it (Linux 3.17)" :
+						   strerror(error);
 		return;
 	}
 	joined->target = ml_preload_target_create(&handshake->memory_fd, joined->pid, handshake->index, invitation->settings,

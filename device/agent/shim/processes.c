@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/shim/processes.h"
 
-#include <errno.h>
 #include <linux/membarrier.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,13 +278,6 @@ void ml_preload_processes_end(const struct ml_preload_processes *processes, enum
 
 /* ---- the last calls ------------------------------------------------------------------------------------ */
 
-/* Pairs with the barrier-free start of record() in ml_recorder. The kernel has it since 4.3, except with nohz_full. */
-static void pass_barrier(void)
-{
-	if (syscall(__NR_membarrier, MEMBARRIER_CMD_SHARED, 0))
-		usleep(WITHOUT_BARRIER_US);
-}
-
 /* Slot 0 is shared by threads without one of their own; its state is that of the last of them. */
 static bool is_any_recording(const struct ml_preload_target *target)
 {
@@ -304,7 +295,9 @@ void ml_preload_last_calls(struct ml_preload_processes *processes, void (*drain)
 	ml_u64 until_ns = ml_clock_ns() + LAST_CALLS_NS;
 
 	ml_preload_processes_end(processes, ML_SESSION_OVER);
-	pass_barrier();
+	/* Pairs with the barrier-free start of record() in ml_recorder. The kernel has it since 4.3, except with nohz_full. */
+	if (syscall(__NR_membarrier, MEMBARRIER_CMD_SHARED, 0))
+		usleep(WITHOUT_BARRIER_US);
 	for (size_t i = 0; i < processes->n_targets; i++)
 		while (is_any_recording(processes->targets[i]) && ml_clock_ns() < until_ns) {
 			drain(context);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A session with the shim: starts or attaches to processes, reads their shared memory, and writes blocks. */
-#define _GNU_SOURCE
 #include "agent/shim/session.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +20,6 @@
 #include "agent/shim/peak.h"
 #include "agent/shim/regions.h"
 #include "agent/shim/seen.h"
-#include "agent/shim/settings.h"
 #include "agent/shim/snapshot.h"
 #include "agent/process/resource_limits.h"
 #include "agent/session/loop.h"
@@ -206,12 +203,6 @@ static bool has_ended(struct session *session)
 
 /* ---- starting ----------------------------------------------------------------------------------------- */
 
-static int start_listening(struct session *session)
-{
-	session->listener = ml_attached_listen(session->base.config, &session->word);
-	return session->listener < 0;
-}
-
 static int start_command(struct session *session)
 {
 	const struct ml_config *config = session->base.config;
@@ -239,7 +230,8 @@ static int open_session(struct session *session)
 	if (!session->base.nursery || ml_preload_seen_create(&session->seen))
 		return ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
 	ml_preload_settings_log(session->base.config);
-	if (start_listening(session) || (starts_command(session->base.config) && start_command(session)))
+	session->listener = ml_attached_listen(session->base.config, &session->word);
+	if (session->listener < 0 || (starts_command(session->base.config) && start_command(session)))
 		return -1;
 	if (session->base.config->pid && !session->base.config->follow)
 		ml_preload_children_open(&session->children, session->base.config->pid, false, &session->processes);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/snoop/object.h"
 
 #include <bpf/bpf.h>
@@ -9,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/protocol/blocks.h"
 #include "agent/probes/libbpf.h"
 #include "agent/process/signature_mask.h"
 #include "agent/process/thread_states.h"

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "preload/freestanding/syscalls.h"
 #include "preload/recorder/connect.h"
 #include "preload/entries/limits.h"
 #include "preload/entries/originals.h"

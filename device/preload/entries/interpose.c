@@ -6,7 +6,6 @@
 #include <stddef.h>
 
 #include "preload/freestanding/bytes.h"
-#include "preload/freestanding/syscalls.h"
 #include "preload/freestanding/tail_call.h"
 #include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"

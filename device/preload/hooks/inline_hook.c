@@ -60,11 +60,6 @@ static long find_room(unsigned long near)
 	return got;
 }
 
-static int distance_of(unsigned long room, unsigned long near)
-{
-	return ML_ROOM_BIAS + (int)((long)(room - (near & ~(ML_ROOM_PAGE - 1ul))) / ML_ROOM_PAGE);
-}
-
 int memleak_reserve(const char *line)
 {
 	const char *digits = line;
@@ -88,5 +83,5 @@ int memleak_reserve(const char *line)
 		rooms[i].near = near;
 		rooms[i].room = (unsigned long)room;
 	}
-	return distance_of(rooms[i].room, near);
+	return ML_ROOM_BIAS + (int)((long)(rooms[i].room - (near & ~(ML_ROOM_PAGE - 1ul))) / ML_ROOM_PAGE);
 }

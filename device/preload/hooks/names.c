@@ -2,7 +2,6 @@
 #include "preload/hooks/names.h"
 
 #include "preload/freestanding/bytes.h"
-#include "preload/freestanding/syscalls.h"
 #include "preload/hooks/modules.h"
 #include "preload/recorder/connect.h"
 #include "preload/segment/attach_abi.h"

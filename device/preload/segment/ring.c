@@ -21,11 +21,6 @@ static struct ml_ring_record *record_at(const struct ml_view *view, const struct
 	return (struct ml_ring_record *)(ml_view_ring(view, slot) + (position & (bytes_of(view, thread) - 1)));
 }
 
-static ml_u64 bytes_to_end(const struct ml_view *view, const struct ml_thread *thread)
-{
-	return bytes_of(view, thread) - (thread->head & (bytes_of(view, thread) - 1));
-}
-
 static int has_room(const struct ml_view *view, struct ml_thread *thread, ml_u64 end)
 {
 	if (end - thread->cached_tail <= bytes_of(view, thread))
@@ -49,7 +44,7 @@ static int may_restart(const struct ml_view *view, struct ml_thread *thread)
 void *ml_ring_reserve(const struct ml_view *view, struct ml_thread *thread, ml_u32 payload_bytes)
 {
 	ml_u64 bytes = sizeof(struct ml_ring_record) + ((payload_bytes + 7u) & ~7u);
-	ml_u64 left = bytes_to_end(view, thread);
+	ml_u64 left = bytes_of(view, thread) - (thread->head & (bytes_of(view, thread) - 1)); /* to its end */
 
 	if (left >= bytes && !may_restart(view, thread))
 		return has_room(view, thread, thread->head + bytes) ? record_at(view, thread, thread->head) + 1 : NULL;

@@ -1,7 +1,5 @@
 """A program on a device: its streams and its exit status over one connection of adb's shell protocol."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import socket

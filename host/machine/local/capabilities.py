@@ -64,7 +64,8 @@ def probe_local() -> Capabilities:
         attach_cookie_error=_try(lambda: _load_program(_ATTACH_COOKIE)),
         uprobe_error=_try(_open_uprobe),
         has_btf=os.path.exists("/sys/kernel/btf/vmlinux"),
-        lockdown=_lockdown(_read("/sys/kernel/security/lockdown")),
+        # The bracketed word of `none [integrity] confidentiality`.
+        lockdown=_read("/sys/kernel/security/lockdown").partition("[")[2].partition("]")[0],
     )
 
 
@@ -145,8 +146,3 @@ def _read(path: str) -> str:
             return file.read(4096).strip()
     except OSError:
         return ""
-
-
-def _lockdown(text: str) -> str:
-    """The bracketed word of `none [integrity] confidentiality`."""
-    return text.partition("[")[2].partition("]")[0]

@@ -20,7 +20,7 @@ from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text
 from memleak_android.host.reports.text.gate import gate_text
 from memleak_android.host.reports.text.measurement import measured_line
-from memleak_android.host.reports.text.missing_symbols import way_out
+from memleak_android.host.reports.text.messages import way_out
 from memleak_android.host.reports.text.processes import process_lines
 from memleak_android.host.reports.text.source import source_line_text
 from memleak_android.host.reports.text.units import rate_text, size_text

@@ -1,7 +1,10 @@
 """Labels and causes that a person reads in reports. Causes of loss: host/profile/losses.py."""
 
+from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import AnswerState
+from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.growth import Trend
+from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.unowned import UnownedPart
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) comes between them.
@@ -69,3 +72,27 @@ NEXT = {
     AnswerState.CANNOT_TELL: "-v names all that is missing; memleak-android doctor says what works here",
 }
 NEXT_COMPARE = "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"
+
+
+# Modules below these come with the system, and so do their symbols.
+_OF_IMAGE = ("/system/", "/apex/", "/vendor/")  # Android's
+SYSTEM_FOLDERS = (
+    *("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/", "["),
+    *_OF_IMAGE,
+)
+_OF_PACKAGES = ("/site-packages/", "/dist-packages/", "/node_modules/")
+
+
+def way_out(module: str, build_id: str) -> str:
+    """The option that would name the code of a module."""
+    if is_generated(module):
+        return GENERATED_CODE
+    if any(folder in module for folder in _OF_PACKAGES):
+        return PACKAGE_MODULE
+    if not build_id:
+        return NO_BUILD_ID
+    if module.startswith(_OF_IMAGE):
+        return IMAGE_MODULE
+    if module.startswith(SYSTEM_FOLDERS):
+        return SYSTEM_MODULE
+    return OWN_MODULE.format(printable(module_name(module)))

@@ -27,7 +27,7 @@ from memleak_android.host.reports.text.gate import gate_text, suppression_lines
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
 from memleak_android.host.reports.text.measurement import measured_line
 from memleak_android.host.reports.text.memory import memory_lines
-from memleak_android.host.reports.text.missing_symbols import SYSTEM_FOLDERS, way_out
+from memleak_android.host.reports.text.messages import SYSTEM_FOLDERS, way_out
 from memleak_android.host.reports.text.past import ages_text, churn_line, past_lines, peak_line
 from memleak_android.host.reports.text.processes import process_lines, process_names, shares_text
 from memleak_android.host.reports.text.stack import stack_lines

@@ -52,7 +52,7 @@ def undo_x86_64(instruction: Instruction) -> bytes | None:
 def undo_arm64(instruction: Instruction) -> bytes | None:
     """The same as undo_x86_64()."""
     word = int.from_bytes(instruction.code, "little")
-    found = _undone_signature(word) or _undone_push(word) or _undone_frame(word)
+    found = _SIGNATURES.get(word, 0) or _undone_push(word) or _undone_frame(word)
     if found:
         return found.to_bytes(4, "little")
     is_repeatable = _is_repeatable(instruction, _ARM64_REPEATABLE, _ARM64_FREE) and not _WRITES_BACK.search(
@@ -80,10 +80,6 @@ _ADD_SP = 0x910003FF  # add sp, sp, #0
 _STP_PRE_INDEX = {0xA9800000: 8, 0x6D800000: 8, 0xAD800000: 16}  # of x, d and q registers: bytes of one
 _STR_PRE_INDEX = (0xF8000C00, 0xFC000C00, 0x3C800C00)  # x, d, q
 _SIGNATURES = {0xD503233F: 0xD50323BF, 0xD503237F: 0xD50323FF}  # paciasp → autiasp, pacibsp → autibsp
-
-
-def _undone_signature(word: int) -> int:
-    return _SIGNATURES.get(word, 0)
 
 
 def _undone_push(word: int) -> int:

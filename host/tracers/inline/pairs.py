@@ -99,10 +99,6 @@ class PairPatches:
         slots = [slot_line(shim.data(name)[0] + index * _WORD, value) for name, value in words]
         return [*slots, patch_line(plan)]
 
-    def without_heap(self) -> list[str]:
-        """Lines of a session with pairs only."""
-        return no_heap_lines(self.shim)
-
     @property
     def shim(self) -> Shim:
         if self._shim is None:
@@ -192,7 +188,7 @@ def plan_session(
     patcher = PairPatches(process, _digest(process, planner), patched)
     pairs = plan_pairs(planner, patcher)
     if heap is None:
-        lines = patcher.without_heap()
+        lines = no_heap_lines(patcher.shim)
     stops = np.concatenate([stops, patcher.stops])
     return InlineSession(lines, path, notes, unplaced, stops, pairs)
 

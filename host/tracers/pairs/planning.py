@@ -8,8 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from memleak_android.host.errors import MemleakError, TargetError
-from memleak_android.host.pairs.agent_lines import rule_line
-from memleak_android.host.pairs.schema import PairFamily, PairRoute, PairRule, PairSets
+from memleak_android.host.pairs.schema import PairFamily, PairRoute, PairRule, PairSets, rule_line
 from memleak_android.host.symbols.debug_files import DebugFileSearch, open_elf
 from memleak_android.host.tracers.agent.session_options import CodePatcher, PairPlan, ProbedFile, opened_here
 from memleak_android.host.tracers.functions.requests import FunctionRequest

@@ -13,8 +13,7 @@ from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.binaries import local_arch
 from memleak_android.host.machine.local.process import LoadedObject
-from memleak_android.host.pairs.agent_lines import rule_line
-from memleak_android.host.pairs.schema import heap_family
+from memleak_android.host.pairs.schema import heap_family, rule_line
 from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, file_lines
 from memleak_android.host.tracers.agent.session_options import probe_lines as one_probe_s_lines
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES

@@ -1,7 +1,5 @@
 """Extents of functions without a symbol, from their file's unwind tables."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

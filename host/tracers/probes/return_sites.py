@@ -4,8 +4,6 @@ A return probe replaces the return address by the kernel's trampoline. Unwinders
 such a frame ends the program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 

@@ -2,8 +2,6 @@
 next session.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A frozen process: refused by its name before anything is begun, and nothing happens in it after the thaw."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

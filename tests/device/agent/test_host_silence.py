@@ -1,7 +1,5 @@
 """An agent whose host falls silent without closing anything ends by itself; the target goes on."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

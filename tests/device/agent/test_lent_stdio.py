@@ -1,7 +1,5 @@
 """`memleakd lend` and `borrow`: the streams of one connection become those of a command that another one starts."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

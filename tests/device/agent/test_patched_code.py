@@ -1,7 +1,5 @@
 """Functions that a hook changed in a running process take no uprobe: it would end the process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Code that the agent refuses to probe: the kernel would refuse it, or break it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -15,7 +13,7 @@ import pytest
 
 from memleak_android.host.elf.dynamic import FileIdentity
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.pairs.agent_lines import rule_line
+from memleak_android.host.pairs.schema import rule_line
 from memleak_android.host.tracers.agent.session_options import file_lines
 from memleak_android.host.tracers.probes.allocator import HEAP, HEAP_FUNCTIONS
 from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, BlockParser, Reason

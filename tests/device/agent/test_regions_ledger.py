@@ -1,7 +1,5 @@
 """The agent's ledger of mappings against a model of single pages, for calls in any order that may arrive."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A second session of the shim on a process that is measured: refused before anything changes, and the first counts on."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The agent's frame rules against the host's own CFI decoder, and against libgcc's unwinder on a live stack."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -63,7 +61,7 @@ def build(target: Path, *flags: str) -> Path:
     sources = [HERE / f"{target.name}.c", *SOURCES]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     includes = [f"-I{AGENT}", f"-I{AGENT.parent}"]
-    gcc("-std=gnu11", "-g", *flags, *warnings, *includes, *sources, "-o", target)
+    gcc("-std=gnu11", "-D_GNU_SOURCE=", "-g", *flags, *warnings, *includes, *sources, "-o", target)
     return target
 
 

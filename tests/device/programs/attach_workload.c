@@ -9,22 +9,10 @@
  * Orders are bytes of standard input: l leaks 23 blocks of 5003 bytes, h enters a signal handler and stays in it until o. In
  * there m leaks another block, and f frees it. Anything else ends the program.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
+#include "../../support/programs/libc.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 static atomic_int is_over, n_signals;
 static int may_be_interrupted;

@@ -4,11 +4,7 @@
  * to, others each time, and at depths that differ. Twice ROUNDS rounds, with a pause between the two halves. All blocks
  * are kept; those of path n have 1000 + n bytes.
  */
-#include <alloca.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 #define PATHS 16
 

@@ -3,23 +3,10 @@
  * Waits again and again, argv[2] ms each (200), by the system call that argv[1] names, in its only thread. SIGTERM ends it: the exit
  * code is the number of waits that ended with EINTR before. With argv[2] it writes of each wait whether it was "in time" or "late".
  */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "../../support/programs/libc.h"
 #include <linux/futex.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/sem.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 
 #define LATE 1.3 /* times as long as was asked for */
 

@@ -3,10 +3,7 @@
  * malloc() and free() that change no register but rax, and a caller that relies on it, as compilers do where they see both. For
  * each line of standard input one call of each with all registers filled: "kept", or "lost".
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 #define N_GENERAL 8
 #define N_VECTORS 16

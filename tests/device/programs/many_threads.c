@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* N [waits]: so many threads that live at the same time, each with one block of 77 bytes; after a line on stdin if it waits. */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "../../support/programs/libc.h"
 
 #define BLOCK_BYTES 77
 #define STACK_BYTES 65536

@@ -4,9 +4,7 @@
  * signal handler may call it at any moment; other blocks are mappings (-DPOOLS=0: all). Compiled into the program with hidden
  * visibility no dynamic symbol leads to it. calloc() and realloc() use the others.
  */
-#include <stddef.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "../../support/programs/libc.h"
 
 #ifdef OWN_malloc /* slow_entries: others are called first */
 #define malloc own_malloc

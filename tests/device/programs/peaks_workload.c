@@ -5,9 +5,7 @@
  * then all free it at once. With GO, all take the way to the peak once for one block each, print "warm", and go on when
  * the file GO is there.
  */
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 #define BLOCKS 500
 #define ROUNDS 20000

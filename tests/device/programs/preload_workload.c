@@ -1,20 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Programs that allocate in ways a recorder may get wrong. Sizes are prime, so that doubling or rounding shows. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <malloc.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
+#include "../../support/programs/libc.h"
 #include <ucontext.h>
-#include <unistd.h>
 
 /* Pointers that are kept; volatile, so that no allocation is optimised away. */
 static void *volatile kept[300000];

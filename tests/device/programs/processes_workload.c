@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that end, fork, and become other programs: argv[1] says how, argv[2] and on which program. */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <pthread.h>
-#include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 #define TRIES 200
 #define CANNOT 77

@@ -3,19 +3,7 @@
  * Mappings made, cut and moved in every way. Where the address matters it is asked for, far from everything else, so
  * that all runs see the same. Exits with the line number of what went wrong, modulo 256.
  */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 #define PAGE 4096ul
 #define PRIVATE (MAP_PRIVATE | MAP_ANONYMOUS)

@@ -4,10 +4,7 @@
  * fails. With argv[4] it writes "ready" and begins at the end of its input. The second one's stack holds at each place that leads through the first one's stack the same word: read
  * by the first one's frames, it is the first one's stack.
  */
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 typedef void leak_function(void *word);
 typedef void caller_function(leak_function *leak, void *word);

@@ -13,15 +13,7 @@
  *   call FUNCTION SIZE               FUNCTION(SIZE) of the last library
  *   fork N SIZE                      a child leaks so
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 #if defined(SHARE_SLOTS) || defined(SPOIL)
 #include <link.h>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Children that run another program at once: three by posix_spawn(), one by system(). They call no allocator of ours. */
-#include <spawn.h>
-#include <stdlib.h>
-#include <sys/wait.h>
+#include "../../support/programs/libc.h"
 
 extern char **environ;
 

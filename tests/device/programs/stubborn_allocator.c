@@ -1,7 +1,5 @@
 /* An allocator whose functions end before a jump does. Written out, so that no compiler makes something else of them. */
-#include <stddef.h>
-#include <stdio.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 void *short_malloc(size_t size);
 void short_free(void *block);

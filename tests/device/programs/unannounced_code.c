@@ -5,14 +5,7 @@
  * BYTES. With argv[4] a thread allocates all the while where the stack leads, by the rules of its code, to addresses that
  * are no code: to one, or ("others") to another each time. With "full" no descriptor is free in the first half of the time.
  */
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 #define BYTES 1237
 #define THREADS 6

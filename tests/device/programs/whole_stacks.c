@@ -3,17 +3,8 @@
  * Stacks as real programs have them. MODE [waits]: runs it ROUNDS times, after a line on stdin if it waits. Every block is of
  * take() or take_above_locals(), and main or a thread's start is at the end of its stack.
  */
-#define _GNU_SOURCE
-#include <alloca.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "../../support/programs/libc.h"
 #include <ucontext.h>
-#include <unistd.h>
 
 #define ALONE __attribute__((noipa))
 #define ROUNDS 5

@@ -1,7 +1,5 @@
 """The apps of a machine, and the file from which its commands know them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The start of a machine: its image, its QEMU, its adb server, and nothing left of them if one of them fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

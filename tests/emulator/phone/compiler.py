@@ -3,8 +3,6 @@
 zig would do for both, but builds a libc++ for every set of flags first, for a minute or two.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """An initramfs written without root: owners, modes and set-user-id bits are words of the archive, not of our files."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO

@@ -1,7 +1,5 @@
 """The machine's only file system: an initramfs with Debian's adbd, mksh, toybox and glibc where Android has its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import BinaryIO
 

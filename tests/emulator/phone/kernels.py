@@ -1,7 +1,5 @@
 """The kernels that a machine can run: Debian's, of the lines that Android's GKI follows."""
 
-from __future__ import annotations
-
 import lzma
 import re
 from dataclasses import dataclass

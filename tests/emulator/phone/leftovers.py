@@ -1,7 +1,5 @@
 """Traces of a session on a device that can be seen from outside."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tests.emulator.phone.machine import Machine

@@ -4,8 +4,6 @@ Machine N has four numbers in a row: N in its serial "emulator-N", as Google's e
 listens; N+2 where its adb server listens.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

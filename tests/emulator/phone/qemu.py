@@ -1,7 +1,5 @@
 """One QEMU process: its command line, its console, its end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Numbers of machines: taken by renaming a folder, which only one process can."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

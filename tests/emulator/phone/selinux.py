@@ -1,7 +1,5 @@
 """SELinux policies to load at run time: each refuses one action to all processes, the last permits everything."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

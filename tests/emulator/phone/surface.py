@@ -1,7 +1,5 @@
 """Android's parts that Debian lacks: am, pm and the like, su, run-as, properties, the zygotes and their apps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The kernel's figures of a process against its counted blocks and regions, and what of the difference grows."""
 
-from __future__ import annotations
-
 import pytest
 
 from memleak_android.host.analysis.balance import (

@@ -1,7 +1,5 @@
 """Sums of literal blocks: by stack, by thread, by process, with sampling."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

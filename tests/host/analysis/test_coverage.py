@@ -1,14 +1,16 @@
 """A measurement is complete where every condition is answered with yes; no loss, no refusal and no silence leads there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from memleak_android.host.analysis.coverage import cut_stacks
-from memleak_android.host.analysis.pipeline import View
+from memleak_android.host.analysis.hook_coverage import unprobed_programs
+from memleak_android.host.analysis.pipeline import View, thread_stops
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.profile.coverage import (
     Answer,
     Condition,
@@ -18,9 +20,11 @@ from memleak_android.host.profile.coverage import (
     is_sufficient,
 )
 from memleak_android.host.profile.losses import LOSS_CAUSES
-from memleak_android.host.profile.profile import Measurement, Profile
-from memleak_android.host.wire.blocks import Block, BlockKind, Lost
+from memleak_android.host.profile.profile import Measurement, Profile, StopMoment, ThreadStop
+from memleak_android.host.tracers.inline.target import reserved
+from memleak_android.host.wire.blocks import STOP, Block, BlockKind, Lost, ProcessEvent
 from memleak_android.host.wire.payloads import encode_gap, encode_text
+from memleak_android.host.wire.session import SessionInfo
 from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
     MAPS,
@@ -171,3 +175,75 @@ def test_a_finished_recording_says_the_same(tmp_path: Path) -> None:
     finished = tmp_path / "b.memleak"
     profile = profile_of(raw, finished=finished)
     assert profile_of(finished).coverage == profile.coverage
+
+
+PID = 7
+LIBC = "/lib/libc.so"
+
+
+def capture(*images: dict[str, int], lost: int = 0, allocator: str = LIBC) -> Capture:
+    """images: by exec, one after another: path → inode of what each maps."""
+    made = Capture(session=SessionInfo.decode({"about": {"allocator": allocator}}))
+    for number, image in enumerate(images):
+        process: Any = np.zeros(1, [("pid", "u4"), ("event", "u2"), ("timestamp_ns", "u8"), ("comm", "S16")])
+        process[0] = (PID, ProcessEvent.EXEC, number * 100, f"image{number}".encode())
+        made.processes.append(process)
+        names = ["pid", "timestamp_ns", "device_major", "device_minor", "inode"]
+        rows: Any = np.zeros(len(image), [(name, "u8") for name in names])
+        for i, inode in enumerate(image.values()):
+            rows[i] = (PID, number * 100 + 1 + i, 8, 1, inode)
+        made.mappings.append((rows, list(image)))
+    made.status = np.zeros(1, [("lost", "u8", 16)])[0]
+    made.status["lost"][Lost.MAPPINGS] = lost
+    return made
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        [{"/sh": 1, LIBC: 2}],
+        [{"/sh": 1, LIBC: 2}, {"/prog": 3, LIBC: 2}],
+        [{"/sh": 1, LIBC: 2}, {"/static": 3}, {"/prog": 4, LIBC: 2}],
+        [{"/sh": 1, LIBC: 2}, {}],  # ended before it mapped anything
+    ],
+    ids=["no exec", "same allocator", "in between", "nothing mapped"],
+)
+def test_measured(images: list[dict[str, int]]) -> None:
+    assert unprobed_programs(capture(*images)) == []
+
+
+@pytest.mark.parametrize("last", [{"/prog": 3, LIBC: 9}, {"/static": 3}], ids=["other root", "static"])
+def test_unmeasured(last: dict[str, int]) -> None:
+    images = ({"/sh": 1, LIBC: 2}, last)
+    (reason,) = unprobed_programs(capture(*images))
+    assert reason.text.endswith(f"without {LIBC}: image1 (1 in all)")
+    assert [one.answer for one in unprobed_programs(capture(*images, lost=1))] == [Answer.UNKNOWN]
+    assert unprobed_programs(capture(*images, allocator="")) == []
+
+
+def test_in_order_of_time_and_without_what_is_not_known() -> None:
+    rows = np.array(
+        [(30, 3, 7, 5, 3, 2, 0), (20, 2, 7, 5, 2, 1, 0), (25, 9, 7, 5, 9, 1, 0), (26, 9, 7, 5, 2, 3, 0)], STOP
+    )
+    capture = Capture()
+    capture.add(Block(BlockKind.STOPS, rows.tobytes()), -1)
+    capture.add(Block(BlockKind.STOPS, np.array([(10, 1, 7, 5, 1, 1, 0)], STOP).tobytes()), -1)
+    assert thread_stops(capture) == (
+        ThreadStop(StopMoment.PREPARE, False, 1, 5, 7),
+        ThreadStop(StopMoment.ATTACH, False, 2, 5, 7),
+        ThreadStop(StopMoment.DETACH, True, 3, 5, 7),
+    )
+
+
+def test_a_hostile_recording_s_are_bounded() -> None:
+    capture = Capture()
+    capture.add(Block(BlockKind.STOPS, np.array([(1, 2, 7, 5, 2, 1, 0)] * 100_000, STOP).tobytes()), -1)
+    assert len(thread_stops(capture)) == 1024
+    capture.add(Block(BlockKind.STOPS, np.array([(1, 2**63, 7, 5, 2, 1, 0)], STOP).tobytes()), -1)
+    assert [error.kind for error in capture.malformed] == [BlockKind.STOPS]
+
+
+def test_what_a_reservation_cost() -> None:
+    answer = reserved(7, 0, "1048577 5 1\nstop 1 1000 200 5\nstop 2 3000 2200 1\nstop 1 -1 x\nend\n", "")
+    assert answer.distance == 1048577
+    assert answer.stops.tolist() == [(1000, 200, 7, 5, 1, 1, 0), (3000, 2200, 7, 1, 1, 2, 0)]

@@ -1,7 +1,5 @@
 """From snapshots of keys to the growth of sites, on hand-made recordings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Report lines for modules that a PLT hook saw late, in part, or not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Memory use of a process: smaps of Linux and Android, the table, and malformed recordings."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The peak, temporary allocations and ages of blocks, on hand-made recordings: raw and finished tell the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

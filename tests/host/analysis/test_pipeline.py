@@ -1,7 +1,5 @@
 """From blocks to a Profile, on hand-made recordings whose stacks end at once: mappings without files."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Provenance of recordings: written by the session, read back from untrusted recordings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`demo`, the whole path: every planted leak exactly, by both tracers."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The device is tests/support/fakes/adbd.py; the agent on it is a script: what a s
 is the real agent's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

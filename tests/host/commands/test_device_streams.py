@@ -1,7 +1,5 @@
 """A command on a device: its streams are ours, whichever tracer measures it; the device is this machine behind adb."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

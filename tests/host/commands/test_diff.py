@@ -1,7 +1,5 @@
 """`diff` as a user meets it: real runs under address space randomisation, one leak added, bad files."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

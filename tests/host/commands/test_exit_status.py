@@ -1,7 +1,5 @@
 """The exit status of a measured command is ours, unless a limit or an option says otherwise."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A million live blocks of a hundred thousand stacks as a report: all of it counted, in bounded memory and size."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

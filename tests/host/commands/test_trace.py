@@ -1,7 +1,5 @@
 """The command line as a user meets it: lines, exit codes, files. The agent is tests/support/fakes/agent.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Failures of a session as a user meets them: agents that fail, interrupts, full disks."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

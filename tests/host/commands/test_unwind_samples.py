@@ -1,7 +1,5 @@
 """`unwind perf.data`: stacks of running programs written as samples, against the stacks themselves."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -32,8 +30,7 @@ def unwind(unwind: Unwind, tmp_path: Path) -> Unwind:
 
 
 def samples(done: Finished) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(done.out)["samples"]
-    return found
+    return json.loads(done.out)["samples"]
 
 
 def recording(one: Recorded, *samples: bytes, build_ids: dict[str, bytes] | None = None) -> bytes:

@@ -1,7 +1,5 @@
 """Values with units: what is taken, and what it is worth."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

@@ -1,7 +1,5 @@
 """ELF files as the dynamic linker sees them, against readelf; and damaged ones."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

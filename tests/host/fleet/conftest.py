@@ -1,7 +1,5 @@
 """Recordings of a farm, made once."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

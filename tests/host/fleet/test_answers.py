@@ -1,7 +1,5 @@
 """Results over many recordings: exactly what was planted, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

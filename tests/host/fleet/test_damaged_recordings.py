@@ -1,7 +1,5 @@
 """Broken, cut, doubled and foreign recordings; stores that say no: each is listed with its reason, the rest goes on."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

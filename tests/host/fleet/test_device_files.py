@@ -1,7 +1,5 @@
 """A device's libraries, pulled by who recorded, name the stacks on every machine that shares the cache."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

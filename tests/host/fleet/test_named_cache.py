@@ -1,13 +1,13 @@
 """--cache: unwind tables and symbols are made once for all workers and machines, and change no answer."""
 
-from __future__ import annotations
-
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.builders.fleet_recordings import record_abandoned, write_copies
+from tests.support.fakes.s3_server import s3_server, upload
 from tests.support.fleet_runs import FleetRun, command, fleet, parts
 
 COUNT = 6
@@ -81,3 +81,30 @@ def test_a_cache_that_cannot_be_written(shelf: Path, tmp_path: Path, store: str)
     for url in ("/proc/none", "s3://theirs/cache"):
         run = fleet(tmp_path / "dataset", shelf, "--cache", url)
         assert run.code == 2 and f"could not open a cache at {url}: " in run.err and "--cache" in run.err
+
+
+@pytest.fixture
+def bucket(farm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """s3://runs with six recordings."""
+    with s3_server(monkeypatch) as client:
+        client.create_bucket(Bucket="runs")
+        upload(client, "runs", sorted(farm.iterdir())[:6], "night")
+        yield "s3://runs"
+
+
+@pytest.mark.proof
+def test_the_same_answer(bucket: str, farm: Path, tmp_path: Path) -> None:
+    plain = fleet(tmp_path / "local", f"{farm}/0000[0-5].memleak").answer
+    stored = fleet(f"{bucket}/dataset", f"{bucket}/night")
+    assert stored.code == 0, stored.err
+    for name in ("counted", "sites", "changes", "only_on", "versions"):
+        assert stored.answer[name] == plain[name]
+    again = fleet(f"{bucket}/dataset", f"{bucket}/night")
+    assert again.answer == stored.answer
+
+
+def test_a_bucket_that_is_not_ours(bucket: str, tmp_path: Path) -> None:
+    done = fleet(tmp_path / "dataset", f"{bucket}/night", "s3://theirs/runs")
+    assert done.code == 6 and done.answer["counted"] == 6
+    (refused,) = [row for row in done.answer["recordings"] if row["state"] == "broken"]
+    assert refused["source"] == "s3://theirs/runs" and refused["reason"]

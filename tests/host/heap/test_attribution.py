@@ -1,7 +1,5 @@
 """The ledger: who speaks for a block, against a naive reckoning; estimates against simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The view itself, driven by Textual's own pilot over a fed model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

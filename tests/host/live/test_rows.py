@@ -1,7 +1,5 @@
 """The view's message of a profile, the order of its rows, and the sums of callers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`--live` on a terminal: real sessions of the shim, what the screen says beside the report, and how the terminal is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

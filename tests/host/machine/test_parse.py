@@ -1,7 +1,5 @@
 """Captured texts → values."""
 
-from __future__ import annotations
-
 import pytest
 
 from memleak_android.host.machine.parse import parse_maps, parse_status

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.sessions.pairs.conftest import pool, pool_in_library
 
 __all__ = ["pool", "pool_in_library"]

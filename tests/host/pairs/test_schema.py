@@ -1,7 +1,5 @@
 """Schema of a pair file, and one clear line for each invalid entry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Names of kernel frames: only those of the kernel that was recorded."""
 
-from __future__ import annotations
-
 import os
 import platform
 from pathlib import Path

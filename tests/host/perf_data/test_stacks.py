@@ -1,7 +1,5 @@
 """perf.data files written field by field: what is read out of them, whatever their form."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import struct

@@ -1,7 +1,5 @@
 """Sites that are new, grown, shrunk, gone or unchanged."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """The gate: limits, suppressions, baselines; what is said of it and which exit code follows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """--fail-on-growth: what counts, against which limit, what is said of it, and the exit code that follows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

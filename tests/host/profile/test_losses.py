@@ -1,7 +1,5 @@
 """A cause of loss is in the header, in its mirror, in the table, in the bcc program and in the document, or nowhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """--mine, --not-mine and memleak.toml: whose code a frame is, and which frame answers then."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Places of two builds: lines move, functions are renamed, growth counts before sums."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from memleak_android.host.profile.answer import Answer, AnswerState, Place

@@ -1,7 +1,5 @@
 """Stacks of the runtime itself: a real program under valgrind, and stacks copied from real runs."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 from collections import defaultdict

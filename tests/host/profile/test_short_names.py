@@ -1,7 +1,5 @@
 """Function names without what a reader does not look for."""
 
-from __future__ import annotations
-
 import pytest
 
 from memleak_android.host.profile.short_names import short_name

@@ -1,7 +1,5 @@
 """Identity of stacks across runs, builds and machines, and the function shown for each."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of sort orders: each is an option, each sorts, and none loses its first site to the cut before it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """LeakSanitizer's suppressions: its matching, its files, what is generated."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

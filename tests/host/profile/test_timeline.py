@@ -1,7 +1,5 @@
 """The timeline: sums and largest sites of each interval print, bounded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

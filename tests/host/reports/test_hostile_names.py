@@ -1,7 +1,5 @@
 """Names that steer a terminal, reorder a line or look like other names: escaped wherever people or viewers read them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

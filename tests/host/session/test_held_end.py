@@ -1,7 +1,5 @@
 """`--reachability` on a command that ends by itself: it is held at its end, whichever way it ends, and its end is its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -126,7 +124,6 @@ def test_the_terminals_interrupt_ends_it(tracer: str, tmp_path: Path) -> None:
     """The signal also kills the command: the report says so, and its memory is scanned before."""
     process, _, _ = _started(tracer, tmp_path, built("ways_to_end"), "waits-", options=["--interval", "1s"])
     with process:
-        assert process.stdout is not None
         while "outstanding" not in (line := process.stdout.readline()):  # the first instant's
             assert line, "the measurement ended"
         os.killpg(process.pid, signal.SIGINT)

@@ -1,7 +1,5 @@
 """`mark NAME`: the socket of a session, on a machine with none, one or several of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

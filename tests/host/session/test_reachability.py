@@ -1,7 +1,5 @@
 """`--reachability` on a running program: the kinds of its blocks are those that valgrind finds at its exit."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

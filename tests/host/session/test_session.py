@@ -1,11 +1,19 @@
-"""How often a session asks for snapshots on its own."""
+"""How often a session asks for snapshots on its own, its progress, and children that it does not measure."""
 
-from __future__ import annotations
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
+from memleak_android.host.analysis.pipeline import View
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.recording.read import read_profile
+from memleak_android.host.session import progress
 from memleak_android.host.session.session import safety_interval_ns
+from memleak_android.host.session.unmeasured_children import UnmeasuredChildren
+from tests.support.builders.large_recording import write
 
 SECOND = 10**9
 
@@ -28,3 +36,52 @@ def test_large_tables_are_sent_less_often() -> None:
         max(b - a for a, b in zip((0.0, *instants(3600, 1 << 40)), instants(3600, 1 << 40), strict=False))
         <= 30
     )
+
+
+def test_steps_and_shares_of_a_recording(tmp_path: Path) -> None:
+    write(tmp_path / "a.memleak", 20_000, 10_000)
+    steps: list[tuple[str, float]] = []
+    read_profile(tmp_path / "a.memleak", View(), progress=lambda what, share: steps.append((what, share)))
+    assert list(dict.fromkeys(what for what, _ in steps)) == ["reading", "summing up", "naming stacks"]
+    for step in ("reading", "naming stacks"):
+        shares = [share for what, share in steps if what == step]
+        assert len(shares) >= 3 and shares == sorted(shares) and shares[0] < 0.1 and 0.5 < shares[-1] <= 1
+
+
+def test_without_a_terminal_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.StepProgress() as shown:
+        for seconds in range(25):
+            now[0] = 100.0 + seconds
+            shown.update("reading", seconds / 25)
+    assert capsys.readouterr().err.splitlines() == [
+        "memleak-android: reading: 40%",
+        "memleak-android: reading: 80%",
+    ]
+
+
+HOLDS = "import sys; kept = bytearray(b'x') * (%d << 20); print(flush=True); sys.stdin.read()"
+
+
+@pytest.mark.parametrize(("megabytes", "is_named"), [(60, True), (0, False)])
+def test_the_largest_child_is_named(megabytes: int, is_named: bool) -> None:
+    """In a parent of some 20 MiB."""
+    parent = f"import subprocess, sys; kept = bytearray(b'x') * (20 << 20); subprocess.run([sys.executable, '-S', '-c', {HOLDS % megabytes!r}])"
+    capture = Capture()
+    observer = UnmeasuredChildren(capture)
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as target:
+        assert target.stdout is not None and target.stdout.readline() == b"\n"
+        capture.session |= {"pid": target.pid}
+        observer.snapshot_arrived()
+        assert capture.session.findings.left_out == (), "it may be about to exec"
+        observer.snapshot_arrived()
+        observer.snapshot_arrived()
+        assert len(capture.session.findings.left_out) == is_named
+        target.communicate(b"")
+    observer.snapshot_arrived()  # of processes that have ended
+    assert all("--follow" in text for text in capture.session.findings.left_out)

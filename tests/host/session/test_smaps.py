@@ -1,7 +1,5 @@
 """When a session reads smaps: the target first, a refusal reported once, drivers at the end."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

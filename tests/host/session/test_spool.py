@@ -1,7 +1,5 @@
 """Storage of stack bytes while a session runs."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

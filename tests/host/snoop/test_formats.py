@@ -1,7 +1,5 @@
 """Statistics, tables, live lines, JSON lines and traces, from calls that are made up."""
 
-from __future__ import annotations
-
 import io
 import json
 

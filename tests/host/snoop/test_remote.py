@@ -1,7 +1,5 @@
 """snoop through the real adb server: the device is this machine, behind an adb daemon of the tests'."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -29,7 +27,6 @@ def test_calls_of_a_process_on_a_device(device: FakeDevice, tmp_path: Path) -> N
                 "--arguments", "str,int->int", "--json", str(tmp_path / "calls.jsonl")]  # fmt: skip
         environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
         with start_program(words, env=environment, stderr=subprocess.PIPE, text=True) as snoop:
-            assert snoop.stderr is not None and target.stdin is not None
             said = [next(iter(snoop.stderr.readline, ""))]
             while "functions probed after" not in said[-1]:
                 said.append(snoop.stderr.readline())

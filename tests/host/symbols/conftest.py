@@ -1,7 +1,5 @@
 """The program of the oracles, whole and stripped, made once."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Debug files that .gnu_debuglink names: what they cost, and which are accepted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import zlib

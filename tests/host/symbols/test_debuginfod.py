@@ -1,7 +1,5 @@
 """DEBUGINFOD_URLS, against a server on this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Demangling, and names that must not be demangled."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

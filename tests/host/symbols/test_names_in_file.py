@@ -1,7 +1,5 @@
 """Names by a file's own tables, and library names out of its dynamic section."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

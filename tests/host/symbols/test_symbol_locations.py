@@ -1,7 +1,5 @@
 """--symbols in APKs, AABs and zips: members found by build-id, others' refused by name, damaged archives passed over."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from pathlib import Path

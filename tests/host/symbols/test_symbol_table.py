@@ -1,7 +1,5 @@
 """The symbol table's rules, one odd case each."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 from pathlib import Path

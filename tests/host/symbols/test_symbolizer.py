@@ -1,7 +1,5 @@
 """Names, lines and inlined functions against binutils' addr2line and llvm-symbolizer."""
 
-from __future__ import annotations
-
 import lzma
 import os
 import subprocess

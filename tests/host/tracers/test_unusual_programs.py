@@ -1,7 +1,5 @@
 """Programs that the shim cannot measure: refused before they start, by name, with the way out; BPF counts what they hold."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """The PLT hook under bionic, and under glibc of arm64 and arm32: by the entry points that every way in calls."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass

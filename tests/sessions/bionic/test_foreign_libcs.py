@@ -1,7 +1,5 @@
 """The shim under bionic and under glibc of arm64 and arm32: totals by the program's own count, stacks by CFI and EHABI."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Imports of the shim from its libc: nothing that bionic of Android 6 (API 23) lacks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The shim on kernels that lack newer system calls: it does without, or is refused in one line."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """System calls of the shim: none for which Android's seccomp filter kills an app (Android 8 and later)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs of `--kernel` beside a program that makes the kernel hold memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -49,8 +47,7 @@ def measured(held: Path, tmp_path: Path) -> Measure:
                     _, errors = session.communicate(timeout=120)
                     _say(program)
         assert session.returncode in (0, 6), errors
-        parsed: dict[str, Any] = json.loads(report_file.read_text())
-        return parsed
+        return json.loads(report_file.read_text())
 
     return run
 
@@ -62,13 +59,11 @@ def need_kernel() -> None:
 
 
 def _say(program: subprocess.Popen[str]) -> None:
-    assert program.stdin is not None
     program.stdin.write("\n")
     program.stdin.flush()
 
 
 def _wait_for_output(session: subprocess.Popen[str]) -> None:
-    assert session.stdout is not None
     ready, _, _ = select.select([session.stdout], [], [], 120)
     assert ready, "no interval print came"
     assert session.stdout.readline(), session.stderr.read() if session.stderr else ""

@@ -1,7 +1,5 @@
 """Names of kernel addresses, and stacks of two parts, without a kernel to ask."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

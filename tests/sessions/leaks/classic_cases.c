@@ -5,11 +5,7 @@
  * argv[1] rounds without pauses. To be compiled without optimisation. tests/sessions/leaks/test_classic_cases.py says what is to be
  * found of each.
  */
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "../../support/programs/libc.h"
 
 #define CASE __attribute__((noinline)) static
 

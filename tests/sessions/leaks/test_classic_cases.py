@@ -3,8 +3,6 @@
 EXPECTED is the table. Valgrind's memcheck judges the second column, on the same program; it knows no trend.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

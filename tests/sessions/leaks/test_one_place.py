@@ -1,7 +1,5 @@
 """Leaks whose stacks take turns: they are one place, which grows though none of its stacks may. And what is freed at exit."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -25,7 +23,6 @@ def report_of(
     words = ["--tracer", tracer, "--interval", "200ms", "--json", str(report), *options]
     argv = [*PROGRAM, *words, "--", str(built("one_place")), how]
     with subprocess.Popen(argv, stdin=-1, stdout=-1, stderr=subprocess.STDOUT, text=True) as session:
-        assert session.stdout is not None
         prints = PRINTS
         while prints and (line := session.stdout.readline()):
             prints -= line.startswith("[") and "Top " in line

@@ -1,8 +1,5 @@
 """Allocators whose operator new does not come by malloc: every route counts what it takes, and what it gives back."""
 
-from __future__ import annotations
-
-import json
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -10,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attaching import attached
+from tests.support.attaching import run_attached
 from tests.support.workloads import PROGRAMS, build, run
 
 SOURCE = PROGRAMS / "own_operators.cc"
@@ -54,11 +51,6 @@ def test_from_the_start(command: list[Path], tracer: str, tmp_path: Path) -> Non
 @pytest.mark.compares_code
 @pytest.mark.parametrize("tracer", ["plt", "inline", "bpf"])
 def test_attached(command: list[Path], tracer: str, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    with subprocess.Popen([*command, "waits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with attached(process.pid, report, tracer=tracer) as session:
-            process.communicate(timeout=60)
-            session.communicate(timeout=60)
-    assert process.returncode == 0
-    assert held(json.loads(report.read_text())) == HELD
+    code, _, report = run_attached(tracer, [*command, "waits"], tmp_path / "report.json")
+    assert code == 0
+    assert held(report) == HELD

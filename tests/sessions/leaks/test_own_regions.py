@@ -1,7 +1,5 @@
 """Programs with an allocator above mmap(): the regions it keeps are judged like blocks, or said to have no owner."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that map a file whose server (FUSE) never answers: each session ends, and says why it could not begin."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Programs with pairs of their own, and sessions that follow these."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

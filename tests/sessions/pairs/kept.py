@@ -1,7 +1,5 @@
 """What programs/pool.c keeps, by pairs: bytes and objects of each, with whole stacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 # 30 blocks of 1,000 to 1,002 bytes. A call inside another of the pair is part of it; what fails holds nothing, and leaves

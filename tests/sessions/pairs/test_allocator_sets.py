@@ -1,7 +1,5 @@
 """The shipped sets of tcmalloc, mimalloc and jemalloc on Debian's libraries: what is kept by their own names, to the byte."""
 
-from __future__ import annotations
-
 import itertools
 import platform
 import shutil

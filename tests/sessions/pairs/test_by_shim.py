@@ -1,7 +1,5 @@
 """The same pairs by BPF and by the shim, where functions are called through slots: the same numbers and whole stacks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
@@ -9,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.sessions.pairs.conftest import POOL, TRACERS, WORKLOADS, in_library, traced
-from tests.sessions.pairs.kept import check_kept
+from tests.sessions.pairs.kept import check_kept, held
 from tests.support.program_server import start_program
+from tests.support.workloads import built
 
 SECONDS = 120
 
@@ -36,7 +35,6 @@ def test_a_running_process(pool_in_library: Path, tmp_path: Path) -> None:
         how = ("-q", "--tracer", "plt", "--interval", "1s", "--pid", str(program.pid))
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with start_program([*how, *sets], **streams) as session:
-            assert session.stdout is not None and session.stderr is not None
             assert session.stdout.readline(), session.stderr.read()  # the slots are set
             gate.touch()
             _, said = session.communicate(timeout=SECONDS)
@@ -95,3 +93,50 @@ def test_what_has_no_slot_is_named(pool: Path, tmp_path: Path) -> None:
     for name in ("pool_take", "pool_open", "pool_give"):
         assert f"{name} is not exported, and the shim uses slots only; use --tracer bpf" in said
     assert "so the pair is skipped" in said
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_resizes_to_0_that_return_0(tracer: str, tmp_path: Path) -> None:
+    """A failure, by which the old handle stays, unless the pair says realloc's rule."""
+    program = in_library(tmp_path, "regrow.c", "regrow_main.c")
+    done = traced(tracer, tmp_path, (str(WORKLOADS / "regrow.toml"),), program)
+    kept = {name: done.amounts(f"pair:{name}") for name in ("regrow", "conditional", "remake")}
+    assert kept == {"regrow": (20, 1), "conditional": (30, 1), "remake": (0, 0)}
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_each_reference_counts(tracer: str, tmp_path: Path) -> None:
+    program = in_library(tmp_path, "references.c", "references_main.c")
+    done = traced(tracer, tmp_path, (str(WORKLOADS / "references.toml"),), program)
+    assert held(done.report, "pair:object") == {
+        ("object_hold", "main"): (20, 20),
+        ("object_hold", "hold_again"): (2, 2),
+    }
+    assert not done.totals["lost"] and not done.totals["untracked_frees"]
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_more_than_the_table_has_room_for_are_lost(tracer: str, tmp_path: Path) -> None:
+    program = in_library(tmp_path, "references.c", "references_main.c")
+    done = traced(tracer, tmp_path, (str(WORKLOADS / "references.toml"),), program, "many", codes=(6,))
+    assert done.totals["inuse_objects"] + done.totals["lost"]["table_full"] == 20 + 1000
+    assert 30 <= done.totals["inuse_objects"] - 20 < 1000
+
+
+HELD = {"cxx": {"main": (300, 3)}, "fd": {"main": (2, 2)}}
+
+
+@pytest.mark.parametrize("pairs", HELD)
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_what_they_leave_is_not_held_and_the_program_lives(tracer: str, pairs: str, tmp_path: Path) -> None:
+    """By a return probe, operator new ended the program at its first exception, and open() kept the destructor from running."""
+    program = built(WORKLOADS / "left_by_unwinding.cc", "-pthread")
+    report = traced(tracer, tmp_path, (pairs,), program).report
+    found: dict[str, tuple[int, int]] = {}
+    for site in report["sites"]:
+        if site["kind"] == f"pair:{pairs}":
+            caller = next(frame["function"] for frame in site["frames"][1:] if "new" not in frame["function"])
+            space, objects = found.get(caller, (0, 0))
+            found[caller] = (space + site["inuse_space"], objects + site["inuse_objects"])
+    assert found == HELD[pairs]
+    assert report["totals"]["lost"] == {}

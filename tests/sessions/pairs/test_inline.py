@@ -1,7 +1,5 @@
 """Functions that only their own program calls, by inline hooks: BPF's numbers, and afterwards every byte is as it was."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -52,7 +50,6 @@ def started_once_unprobed(words: Sequence[str]) -> subprocess.Popen[str]:
     deadline = time.monotonic() + PROBED_S
     while True:
         session = start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert session.stdout is not None
         if session.stdout.readline():
             return session
         said = session.communicate()[1]

@@ -1,7 +1,5 @@
 """Sizes that a function of the process returns: equal to the program's own count."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

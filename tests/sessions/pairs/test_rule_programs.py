@@ -1,7 +1,5 @@
 """Which BPF program serves a function is a matter of its rule, not of whose it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

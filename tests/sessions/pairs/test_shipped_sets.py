@@ -1,7 +1,5 @@
 """The sets fd and pthread on programs that open, close, begin and end in all the ways that libc has."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path
@@ -10,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.sessions.pairs.conftest import TRACERS, WORKLOADS, traced
-from tests.support.workloads import Run, built
+from tests.sessions.pairs.kept import FILES, held
+from tests.support.workloads import Run, built, run
 
 
 def of_set(tracer: str, folder: Path, source: str, *words: str) -> Run:
@@ -83,3 +82,21 @@ def test_threads_that_are_never_joined(tracer: str, tmp_path: Path) -> None:
     done = of_set(tracer, tmp_path, "threads")
     assert kept_by(done.report) == {"keep_c11": 5, "keep_busy": 5, "keep_joinable": 5}
     assert not done.totals["lost"] and not done.totals["untracked_frees"]
+
+
+@pytest.mark.bpf
+def test_another_program_by_exec_has_its_pairs(pool: Path, tmp_path: Path) -> None:
+    """What libc's functions acquire is seen whatever program the process has become."""
+    report = traced("bpf", tmp_path, ("fd",), "/usr/bin/env", pool).report
+    assert held(report, "pair:fd") == FILES
+    assert not [note for note in report["notes"] if "was not measured" in note]
+
+
+@pytest.mark.bpf
+def test_calls_are_named(pool: Path, tmp_path: Path) -> None:
+    """--trace: acquired and released by the names of their functions, fd 0 and all."""
+    out = run("bpf", tmp_path, "--", pool, options=["-q", "--trace", "--pairs", "fd"]).out
+    calls = [line.split(" ", 2)[2] for line in out.splitlines() if re.match(r"[\d.]+ \d+/\d+ ", line)]
+    assert sum(one.startswith("open(1) = 0x") for one in calls) == 27
+    assert sum(one.startswith("close(0x") for one in calls) == 21
+    assert sum(one.startswith("pipe(1) = 0x") for one in calls) == 2

@@ -1,7 +1,5 @@
 """Calls of real programs: every shape that is hard to pair, counted against what the program does."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import signal
@@ -188,7 +186,6 @@ def test_a_process_that_runs(way: list[str], tmp_path: Path) -> None:
     with subprocess.Popen([snooped_program("waits.c")], stdin=subprocess.PIPE) as target:
         words = ["snoop", "--pid", target.pid, "-f", "called", "--json", events, *way]
         with start_program(words, stderr=subprocess.PIPE, text=True) as tool:
-            assert tool.stderr is not None and target.stdin is not None
             assert "1 of 1 functions probed" in tool.stderr.readline()
             target.stdin.write(b"x" * 500)
             target.stdin.close()
@@ -204,7 +201,6 @@ def test_ctrl_c_gives_the_statistics() -> None:
     with subprocess.Popen([snooped_program("waits.c")], stdin=subprocess.PIPE) as target:
         words = ["snoop", "--pid", target.pid, "-f", "called", "--statistics", "--histogram"]
         with start_program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tool:
-            assert tool.stderr is not None and target.stdin is not None
             tool.stderr.readline()
             target.stdin.write(b"x" * 500)
             target.stdin.flush()
@@ -217,3 +213,75 @@ def test_ctrl_c_gives_the_statistics() -> None:
     assert tool.returncode == 0
     assert out.splitlines()[1].split()[:3] == ["called", "500", "0"]
     assert "called: calls by duration" in out
+
+
+def test_without_it_only_the_command_is_looked_at() -> None:
+    run = snoop("-f", "step", command=[snooped_program("generations.c")])
+    assert run.numbers("step") == (5, 5, 0)
+
+
+@pytest.mark.parametrize("way", [[], ["--without-multi"], ["--without-atomics"]], ids="".join)
+def test_children_are_followed_to_the_last(way: list[str]) -> None:
+    """Beside a process of the same program that is none of them, into which the probes go as well."""
+    program = snooped_program("generations.c")
+    with subprocess.Popen(["sh", "-c", f"while :; do {program} >/dev/null; done"]) as stranger:
+        try:
+            run = snoop("-f", "step", "--follow", *way, command=[program])
+        finally:
+            stranger.kill()
+    assert run.numbers("step") == (36, 36, 0) and run.lost == {}
+    by_process = Counter(one["pid"] for one in run.of("step", "exit"))
+    first, last = (int(line) for line in run.program_output.split()[:2])
+    assert sorted(by_process.values()) == [5, 13, 18]  # the child is one process before and after exec
+    assert (by_process[first], by_process[last]) == (5, 13)
+
+
+def test_a_kernel_without_cookies_is_reported() -> None:
+    run = snoop(
+        "-f", "step", "--follow", "--without-cookies", command=[snooped_program("generations.c")], codes=[5]
+    )
+    assert run.err.endswith(
+        "memleak-android: error: --follow needs cookies of probes, Linux 5.15; leave --follow out\n"
+    )
+
+
+# Stacks of calls, through frames whose return addresses the kernel has exchanged.
+
+
+_MAIN = ("main", "__libc_start_call_main")
+
+
+@pytest.fixture(scope="module", params=["trampoline", pytest.param("instructions", marks=pytest.mark.proof)])
+def run(request: pytest.FixtureRequest) -> SnoopRun:
+    return snoop(
+        "-f", "recurse", "-f", "tail_*", "--filter", "recurse:arg0<=1", "--filter", "tail_to:arg0<=11",
+        "--stacks", "--returns", request.param, command=[snooped_program("shapes.c")],
+    )  # fmt: skip
+
+
+def names(stack: list[str]) -> tuple[str, ...]:
+    return tuple(frame.partition("+")[0].partition(" ")[0] for frame in stack)
+
+
+def test_60_frames_of_return_probes_are_passed(run: SnoopRun) -> None:
+    deep = [names(one["stack"]) for one in run.of("recurse", "entry") if one["depth"] == 59]
+    assert len(deep) == 7
+    for stack in deep:
+        assert stack[:62] == ("recurse",) * 60 + _MAIN
+        assert stack[-1] == "_start"
+
+
+def test_a_tail_call_has_its_callers_caller(run: SnoopRun) -> None:
+    stacks = [names(one["stack"]) for one in run.of("tail_to", "entry") if one["depth"] or "main" in str(one)]
+    from_main = [stack for stack in stacks if "main" in stack]
+    assert len(from_main) == 11
+    assert {stack[:3] for stack in from_main} == {("tail_to", *_MAIN)}
+
+
+def test_stacks_of_threads_end_where_threads_begin(run: SnoopRun) -> None:
+    in_threads = [
+        names(one["stack"]) for one in run.of("tail_to", "entry") if "in_thread" in str(one["stack"])
+    ]
+    assert len(in_threads) == 3 * 12
+    assert {stack[:3] for stack in in_threads} == {("tail_to", "in_thread", "start_thread")}
+    assert all(not stack[-1].startswith("[") for stack in in_threads)

@@ -1,7 +1,5 @@
 """Counts beside those of the kernel's own uprobe events, and many functions at once."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

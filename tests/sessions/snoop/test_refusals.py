@@ -1,7 +1,5 @@
 """Refused requests: one line each, and the rest goes on."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

@@ -1,7 +1,5 @@
 """Hand-made recordings as Profiles, by the stages of the product; no file of a mapping is looked for here."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

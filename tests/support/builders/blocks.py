@@ -1,7 +1,5 @@
 """Hand-made blocks: evidence, live tables, counters, whole recordings."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Call frame information written by hand: instructions as bytes, CIEs, FDEs, whole sections."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Short mangled names that mean long ones, of several kinds; each function has a size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

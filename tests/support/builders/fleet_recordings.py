@@ -1,7 +1,5 @@
 """Many recordings out of some real ones: each holds a random part of its blocks, under another origin."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +100,6 @@ def record_abandoned(folder: Path) -> Path:
     program, path = build("many_callers", folder), folder / "abandoned.base"
     words = ["record", "-q", "--tracer", "preload", "-o", path, "--", program]
     session = start_program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert session.stdout is not None
     try:
         assert session.stdout.readline() == b"ready\n"
         wait_for_snapshot(path, CALLERS)

@@ -1,7 +1,5 @@
 """A recording that is still being written."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable

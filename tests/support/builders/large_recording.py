@@ -1,7 +1,5 @@
 """A finished recording of any size, by the product's own writer: a call tree over functions of this machine's libraries."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import dataclass

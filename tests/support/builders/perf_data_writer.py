@@ -1,7 +1,5 @@
 """Writes perf.data files, field by field as include/uapi/linux/perf_event.h and perf.data-file-format.txt have them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass

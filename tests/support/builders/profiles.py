@@ -1,7 +1,5 @@
 """Hand-made Profiles for reports. Counts and sizes are primes, so that a doubling or a swap shows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from memleak_android.host.profile.profile import (

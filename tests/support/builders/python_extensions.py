@@ -1,7 +1,5 @@
 """The CPythons of this machine, and extensions for them: compiled here, or released by others."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A running program's stack as samples of a perf.data file."""
 
-from __future__ import annotations
-
 from memleak_android.unwind import TraceBatch, unwind_batch
 from tests.support.builders import perf_data_writer as perf
 from tests.support.builders.perf_data_writer import Attribute, mmap2, sample, stack_part, words

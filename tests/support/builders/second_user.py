@@ -1,7 +1,5 @@
 """A second user of this machine, whom no session may lend a right: nobody (65534)."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

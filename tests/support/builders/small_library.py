@@ -1,7 +1,5 @@
 """ELF files of a few functions with CFI written by hand, of any architecture, and stacks that run through them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small ELF file with a symbol table, written byte by byte (gABI chapters 4 and 5)."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A real adb server of the tests, apart from the user's devices, and its fake devices."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

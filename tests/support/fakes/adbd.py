@@ -4,8 +4,6 @@ The real adb server connects to it. A command runs under this machine's kernel w
 su, run-as, getprop … as a test wants them) and TMPDIR in the folder, as adbd sets it: an x86_64 "device" with real BPF.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

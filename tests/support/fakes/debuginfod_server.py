@@ -1,7 +1,5 @@
 """A debuginfod server of a few files, on this machine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

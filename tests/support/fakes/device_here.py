@@ -1,7 +1,5 @@
 """This machine as a device without root, some of whose programs have answers of their own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

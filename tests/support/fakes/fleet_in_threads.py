@@ -1,7 +1,5 @@
 """`fleet report` whose workers are threads, for program_server: it reads what a run imports late once for all runs."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import scipy.stats  # noqa: F401

@@ -1,7 +1,5 @@
 """An S3 store by a real server process on loopback (moto's), and the environment that leads to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

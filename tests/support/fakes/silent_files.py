@@ -6,8 +6,6 @@ Mounts itself on FOLDER, where `file` then has the contents of FILE; prints a li
 requests and answers none. Protocol: include/uapi/linux/fuse.h, version 7.31.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -46,7 +44,6 @@ def serving(folder: Path, contents: Path) -> Iterator[SilentFile]:
     folder.mkdir()
     command = [sys.executable, "-m", "tests.support.fakes.silent_files", folder, contents]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as server:
-        assert server.stdout is not None
         try:
             assert server.stdout.readline() == b"mounted\n"
             yield SilentFile(folder / "file", lambda: server.send_signal(signal.SIGUSR1))

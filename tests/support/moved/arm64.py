@@ -1,7 +1,5 @@
 """A64 prologues run by Unicorn (QEMU's CPU), unmoved and moved, from equal registers and memory."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct

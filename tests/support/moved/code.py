@@ -1,7 +1,5 @@
 """Patches that lead straight to the moved instructions, and what became of prologues that were run unmoved and moved."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Prologues made up from a seed, and the program that runs them unmoved and moved (tests/support/programs/run_moved.c)."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct
@@ -52,7 +50,6 @@ def try_prologues(runner: Path, prologues: Iterable[bytes], seed: int) -> Tried:
         tempfile.TemporaryFile() as output,
         subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=output) as process,
     ):
-        assert process.stdin is not None
         for i, prologue in enumerate(prologues):
             try:
                 plan = plan_moved(prologue, FAR if i % 2 else NEAR)

@@ -1,7 +1,5 @@
 """A page opened in headless Chromium: what its DOM is after its scripts have run."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from html.parser import HTMLParser

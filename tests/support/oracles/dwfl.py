@@ -1,7 +1,5 @@
 """elfutils' libdwfl as an oracle for batches of samples: builds tests/unwind/oracle/dwfl_samples.c and feeds it."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
@@ -30,8 +28,7 @@ class Chains:
     seconds: tuple[float, ...]
 
     def of(self, i: int) -> list[int]:
-        found: list[int] = self.lookup[self.offsets[i] : self.offsets[i + 1]].tolist()
-        return found
+        return self.lookup[self.offsets[i] : self.offsets[i + 1]].tolist()
 
 
 def missing() -> str:

@@ -1,7 +1,5 @@
 """The programs and schemas of others that read what our exports write; tests skip where they are not here."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """The kernel's own counters of uprobes, as an oracle: tracefs's uprobe_events and uprobe_profile."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

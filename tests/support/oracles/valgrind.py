@@ -1,7 +1,5 @@
 """Valgrind as the judge of totals and stacks: what a program still holds at its exit, by whom."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

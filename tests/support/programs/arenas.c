@@ -4,14 +4,7 @@
  * gives back as much, and answers by a byte into argv[3]; `q` ends it. argv[1]: how: libc, syscall (mmap without libc), shm,
  * sbrk; or queue: 100 blocks replace the oldest of a full queue.
  */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/shm.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "libc.h"
 
 #define BYTES 65536
 

@@ -3,14 +3,7 @@
  * A child that runs in its parent's memory frees a block of it and leaves one of another size behind. The child is made by clone();
  * with -DVFORK by vfork(); with -DFOUND by a clone() that no object of the program imports.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <malloc.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "libc.h"
 
 void *volatile freed_by_child, *volatile left_by_child;
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Four threads that allocate, link, move and free all the time and lose nothing, and seven blocks that were lost before. */
-#include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "libc.h"
 
 enum { SLOTS = 1000 };
 

@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs of a few lines: -DNAME=main makes one of these functions the program NAME (tests/support/workloads.py). */
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "libc.h"
 
 void *volatile kept, *volatile kept_too[2];
 

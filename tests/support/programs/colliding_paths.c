@@ -3,9 +3,7 @@
  * Two paths of the same depth and frame sizes to one malloc; they differ only beyond a frame of 6000 bytes.
  * argv: blocks by first, blocks by second, "interleaved" or "after", microseconds between blocks.
  */
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "libc.h"
 
 void *volatile kept;
 

@@ -3,11 +3,7 @@
  * Ends its first thread while another goes on. That one waits until the first is a zombie, then opens the library
  * argv[1] and calls its leak(), or becomes argv[2] … by exec where argv[1] is empty.
  */
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "libc.h"
 
 static char **words;
 

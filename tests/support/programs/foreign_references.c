@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Blocks to which no plain pointer in a variable leads, each of a size (a prime) that names its case. No optimisation. */
-#define _GNU_SOURCE
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "libc.h"
 #include <ucontext.h>
-#include <unistd.h>
 
 #include "wipe.h"
 

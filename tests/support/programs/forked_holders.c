@@ -3,9 +3,7 @@
  * A process, a child that it forked, and one that called exec: each keeps a block and loses one, of sizes (primes) that name
  * them; the forked one keeps its own only by a block that its parent had allocated. They sleep for argv[1] seconds, the parent for argv[2]. No optimisation.
  */
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "libc.h"
 
 #include "wipe.h"
 

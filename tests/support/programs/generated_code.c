@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leaks 23 blocks of 1009 bytes, called from code that it wrote into memory: argv[1] "memfd" as ART's JIT keeps it, else
  * anonymous. The code keeps a frame pointer. */
-#define _GNU_SOURCE
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "libc.h"
 
 void *volatile kept;
 

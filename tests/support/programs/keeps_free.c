@@ -1,10 +1,5 @@
 /* Two arenas and a large block of which half is given back, and what mallinfo2() says of them; then nothing happens. */
-#include <malloc.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "libc.h"
 
 enum { BLOCKS = 20000, BYTES = 1009, LARGE = 3000017 };
 

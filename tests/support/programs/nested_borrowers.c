@@ -3,9 +3,7 @@
  * For each letter of argv[1] a child: `f` forked; or by vfork(), with a child of its own that is made by vfork() (`v`), by vfork() for
  * /bin/true (`x`), or forked (`F`).
  */
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "libc.h"
 
 void *volatile kept;
 

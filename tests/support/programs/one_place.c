@@ -4,12 +4,7 @@
  * ("callers"), or at another depth of a recursion each time ("depth"). "freed": callers, and at its exit it frees all. Writes a line
  * before it begins; ends with its input.
  */
-#define _GNU_SOURCE
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "libc.h"
 
 #define BLOCKS 20
 #define SIZE 41

@@ -3,11 +3,8 @@
  * Blocks of every kind of reachability, each of a size (a prime) that names its case; then it sleeps for argv[1] seconds.
  * Unreferenced blocks are allocated by a function whose frame is wiped afterwards. Compile without optimisation.
  */
-#include <pthread.h>
+#include "libc.h"
 #include <semaphore.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "wipe.h"
 

@@ -6,20 +6,9 @@
  * A case is arbitrary code, so each of the two runs has a process of its own that can make no system call: what it does
  * to its segments, to other memory or to the handler's stack ends with it. One that dies is compared by how it died.
  */
-#define _GNU_SOURCE
+#include "libc.h"
 #include <linux/seccomp.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/wait.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #define CODE_BYTES 0x40000
 #define DATA 0x210000000ul

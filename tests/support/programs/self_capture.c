@@ -1,16 +1,7 @@
 /* A program that captures itself: its registers, mappings and stacks as a snapshot folder (argv[1]), and beside
  * them truth.txt, the functions that it is in, innermost first, by a list that each keeps itself.
  * FAULT: captured in a handler on a stack of its own, of a store to address 0. NULL_CALL: of a call to address 0. */
-#define _GNU_SOURCE
-#include <alloca.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "libc.h"
 
 #define SEPARATE __attribute__((noinline, noclone))
 #define ENTER const char *const *const below = top; const char *const entry[] = { __func__, (const char *)below }; \

@@ -1,7 +1,5 @@
 /* Serves a request for each byte that comes through the FIFO argv[1], and answers by a byte into argv[2]; `q` ends it. */
-#include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "libc.h"
 
 enum { CACHE = 3 };
 

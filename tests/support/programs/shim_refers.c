@@ -4,13 +4,8 @@
  * 32 bits meet often. One lost block is referred to there by its start, one by its inside; a third from a variable.
  * Then it sleeps for argv[1] seconds.
  */
-#define _GNU_SOURCE
+#include "libc.h"
 #include <link.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "wipe.h"
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leaks 1009 bytes and renews one of 64 blocks of 4099 bytes a hundred times a second; prints its counts so far, with an
 // escape sequence that no terminal should see. Ends by itself after two minutes, or after the given rounds.
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "libc.h"
 
 void *kept[12000];
 static void *cache[64];

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Four threads, argv[1] seconds, 50,000 malloc+free pairs a second each; every 10,000th block stays. Prints what stays. */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
+#include "libc.h"
 
 #define BATCH 100
 #define BATCHES_A_SECOND 500

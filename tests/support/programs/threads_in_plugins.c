@@ -3,9 +3,7 @@
  * argv[1] times: opens argv[2], has four threads call its leak() three times each, at once, closes it, and the same with
  * argv[3]. Two more threads allocate and free all the while, so that a thread always meets the new maps.
  */
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdlib.h>
+#include "libc.h"
 
 #define WORKERS 4
 #define TRAFFIC 2

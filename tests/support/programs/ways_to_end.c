@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Loses one block and keeps one; then ends in the way that is named. */
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "libc.h"
 
 static void *volatile kept;
 static char **words;

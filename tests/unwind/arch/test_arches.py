@@ -1,7 +1,5 @@
 """The architecture tables: consistent, and right where documents and hardware say what is right."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct

@@ -1,7 +1,5 @@
 """Every row of real libraries against `readelf --debug-dump=frames-interp`."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Whole files compiled at once: the same rows as the scalar decoder's, address by address."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

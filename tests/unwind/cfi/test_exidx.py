@@ -1,7 +1,5 @@
 """The Arm exception index: each instruction, each form of entry, and every entry of real libraries."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """DWARF expressions: each operation, what is refused, and folding."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

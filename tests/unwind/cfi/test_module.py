@@ -1,7 +1,5 @@
 """ELF files as modules: real ones, images in memory, and broken ones."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Each call frame instruction and each form of CIE and FDE, from bytes written by hand."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from typing import Any
@@ -12,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memleak_android.unwind.arch.x86_64 import ARCH
-from memleak_android.unwind.cfi.eh_frame_hdr import parse_hdr
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.cfi.section import CfiSection
+from memleak_android.unwind.cfi.sources import parse_hdr
 from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.trace import Method

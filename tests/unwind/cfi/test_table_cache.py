@@ -1,7 +1,5 @@
 """Compiled tables on disk: what comes back is what went in, or nothing."""
 
-from __future__ import annotations
-
 import os
 import struct
 import time

@@ -1,7 +1,5 @@
 """Facts about one decoded instruction: flow, registers, memory."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """Rules read off machine code. Each case carries its disassembly."""
 
-from __future__ import annotations
-
 import pytest
 
 from memleak_android.unwind.arch.x86_64 import ARCH

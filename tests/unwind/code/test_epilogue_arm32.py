@@ -1,7 +1,5 @@
 """Rules read off arm32 code. The words are what GCC and glibc have; what they do is in the comments."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules read off arm64 code, against the CFI that the compiler wrote for the same instructions."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -6,8 +6,6 @@ COUNT of each kind. Prints one line per finding: KIND NUMBER WHAT. Ends with the
 the process down.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import resource
 import signal

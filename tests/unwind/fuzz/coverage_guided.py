@@ -6,8 +6,6 @@ FOLDER keeps the inputs between runs; it is filled with the seeds first. An inpu
 folder as crash-*, timeout-* or oom-*.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

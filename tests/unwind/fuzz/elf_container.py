@@ -1,7 +1,5 @@
 """Small ELF files of any machine, with whatever sections and program headers a test wants (gABI chapters 4, 5)."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 

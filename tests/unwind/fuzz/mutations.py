@@ -1,7 +1,5 @@
 """Deterministic damage: one seed number gives one mutated input, on every machine the same."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,14 +1,12 @@
 """Seeds of mutations: one small, well-formed input of every kind, and a few files of this machine."""
 
-from __future__ import annotations
-
 import lzma
 import struct
 import tempfile
 import zlib
 from pathlib import Path
 
-from tests.host.commands.test_report_hostile import finished, raw_blocks
+from tests.host.commands.test_report import finished, raw_blocks
 from tests.support.builders.blocks import write_recording
 from tests.support.builders.cfi_assembler import (
     CfiAssembler,

@@ -3,8 +3,6 @@
 A target returns where the input was used or was refused by a typed error of one line; anything else is a finding.
 """
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from collections.abc import Callable
@@ -19,10 +17,10 @@ from memleak_android.host.wire.blocks import Block, encode_block
 from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError
 from memleak_android.unwind.arch import ARCHES, Arch
 from memleak_android.unwind.cfi.compiled import compile_table
-from memleak_android.unwind.cfi.eh_frame_hdr import parse_hdr
 from memleak_android.unwind.cfi.exidx import ExidxSource
 from memleak_android.unwind.cfi.expression import evaluate, fold
 from memleak_android.unwind.cfi.section import CfiSection
+from memleak_android.unwind.cfi.sources import parse_hdr
 from memleak_android.unwind.cfi.table import CfiSource, RowSource, UnwindTable
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.memory import MemoryRegions
@@ -32,7 +30,7 @@ from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.batch import BatchUnwinder
 from memleak_android.unwind.walk.plan import StepKind, StepPlan
 from memleak_android.unwind.walk.rule_lines import RuleLines
-from tests.host.commands.test_report_hostile import read
+from tests.host.commands.test_report import read
 from tests.unwind.fuzz.elf_container import Part, write_elf
 
 BASE, STACK = 0x40000000, 0x7000000

@@ -1,7 +1,5 @@
 """Findings of the fuzzer, each as the smallest input that shows it."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys
@@ -17,9 +15,9 @@ from memleak_android.unwind import Module, UnwindError
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.cfi.ahead import CfiAhead
 from memleak_android.unwind.cfi.compiled import compile_table
-from memleak_android.unwind.cfi.eh_frame_hdr import parse_hdr
 from memleak_android.unwind.cfi.program import decode
 from memleak_android.unwind.cfi.section import CfiSection
+from memleak_android.unwind.cfi.sources import parse_hdr
 from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
 from tests.support.builders.cfi_assembler import CfiAssembler, Cie, advance, eh_frame_hdr, offset, op

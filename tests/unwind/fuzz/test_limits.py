@@ -1,7 +1,5 @@
 """Files that claim or unfold to more than any machine holds, and names that are made for the reader's terminal."""
 
-from __future__ import annotations
-
 import lzma
 import re
 import struct

@@ -5,8 +5,6 @@ Each input has two seconds of CPU time and some hundred megabytes beyond what th
 exactly by its numbers. Findings become tests in test_findings.py.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

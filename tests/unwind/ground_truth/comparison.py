@@ -1,7 +1,5 @@
 """Chains of the unwinder against the shadow stack's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache

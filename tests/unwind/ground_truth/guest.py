@@ -1,7 +1,5 @@
 """An emulated process of another architecture: programs run in it instruction by instruction, and are sampled."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 import struct

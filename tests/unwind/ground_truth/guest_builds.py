@@ -1,7 +1,5 @@
 """Programs to run in a guest: compiled here by GCC and LLVM, or taken from Debian as they are."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Facts: Arm ARM (DDI 0487) for SCTLR_EL1, TCR_EL1 and the keys; arch/arm64/kernel
 Linux for what a handler starts with.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from typing import Any

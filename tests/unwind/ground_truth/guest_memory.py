@@ -1,7 +1,5 @@
 """The memory of an emulated process: three areas, a list of mapped files, a break and the address of the next mapping."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 from dataclasses import dataclass

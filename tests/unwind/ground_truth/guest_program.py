@@ -1,7 +1,5 @@
 """Loads an ELF program and its interpreter into guest memory, as the kernel does (fs/binfmt_elf.c)."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from pathlib import Path

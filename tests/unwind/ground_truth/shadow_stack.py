@@ -1,7 +1,5 @@
 """The C side of the ground truth (shadow.c): built here, its structures, and its samples as arrays."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Files are those of a folder that stands for the root, read only; what is written to standard output is kept.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

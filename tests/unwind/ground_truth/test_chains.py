@@ -4,8 +4,6 @@ A sample is right when every frame is the true one and none is missing or added.
 longjmp and the unwinding of exceptions either, where the words that lead to the caller have been overwritten.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.unwind.ground_truth.comparison import Outcome, compared

@@ -1,7 +1,5 @@
 """Snapshot folders: which ELF a mapping shows, what may be missing, and folders made to mislead."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Code that a JIT compiler announces to debuggers: the captured case of jit_map_arm, its files as ART would hold them."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole stacks of running programs against eu-stack, and the lock-step against the scalar unwinder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

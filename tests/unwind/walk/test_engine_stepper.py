@@ -1,7 +1,5 @@
 """The compiled engine: step.py's results to the bit, on any registers and stacks; absent or foreign, it is not used."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The walk over frame records, off-line: against a plain loop, on slices that hold anything."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

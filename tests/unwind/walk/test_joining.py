@@ -1,7 +1,5 @@
 """Truncated chains continued by others of their thread: where all agree, and nowhere else."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The engine and the scalar unwinder agree on any registers: captured stacks, their pcs and pointers moved about."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stacks that run through signal handlers, against elfutils and against what was written."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Rules of one step on stacks written by hand; lock-step and scalar must agree on each."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from dataclasses import replace

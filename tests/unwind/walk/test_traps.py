@@ -1,10 +1,8 @@
 """Ways in which unwinders go wrong on real stacks, each on the smallest stack that has it.
 
 The peers named are AOSP's libunwindstack, elfutils' libdw and perf; what they do was read in their sources and seen on
-recordings. Captured stacks of the same kinds are in test_corpus.py.
+recordings. Captured stacks of the same kinds are in test_captured.py.
 """
-
-from __future__ import annotations
 
 import lzma
 import struct

@@ -3,15 +3,7 @@
  * Configuration lines at random: sound ones, damaged ones, and any bytes, for the readers of all sessions. Arguments: seconds and seed.
  * Writes what does not hold of a configuration that was accepted. Under sanitizers.
  */
-#define _GNU_SOURCE
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 #include "agent/inject/patch_plan.h"
 #include "agent/protocol/blocks.h"

@@ -6,17 +6,10 @@
  *
  *   filters N SEED
  */
-#define _GNU_SOURCE
+#include "../../../support/programs/libc.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "preload/freestanding/seccomp_filter.h"
 #include "preload/freestanding/syscalls.h"

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The agent's frame rules on this program's own stack: as the rules walk it, and as libgcc does. */
-#define _GNU_SOURCE
+#include "../../../support/programs/libc.h"
 #include <execinfo.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #include "agent_stubs.h"
 #include "agent/probes/frames.h"

@@ -3,17 +3,7 @@
  * Peers of a session's socket that do as they like, beside the agent's side in the same process. Arguments: seconds and seed. Writes what
  * does not hold. Under sanitizers; every descriptor that a peer sends must be gone at the end.
  */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 #include "agent/protocol/abstract_socket.h"
 #include "agent/protocol/blocks.h"

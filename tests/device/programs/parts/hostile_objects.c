@@ -3,17 +3,8 @@
  * A process whose list of libraries and their tables lie, and texts of mappings that do. Arguments: seconds and seed. Writes what does
  * not hold. Under sanitizers; every reading comes to an end.
  */
-#define _GNU_SOURCE
+#include "../../../support/programs/libc.h"
 #include <link.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <signal.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "agent_stubs.h"
 #include "agent/process/process_maps.h"

@@ -3,16 +3,7 @@
  * A joined process that writes to its segment as it likes while the agent reads. Arguments: seconds and seed. Writes what does not hold.
  * Under sanitizers; every row and record is read to its end, and a reading comes to an end.
  */
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 #include "agent_stubs.h"
 #include "agent/shim/peak.h"

@@ -3,14 +3,8 @@
  * A stranger passes the last descriptor of a socket that lingers on close(2), with a queue that nobody reads: what drops the
  * message must not wait. Once it is received, once it is closed unread. The alarm ends a program that waits.
  */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "../../../support/programs/libc.h"
 #include <netinet/in.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "agent/protocol/abstract_socket.h"
 

@@ -3,12 +3,7 @@
  * argv[2] takes the place of argv[1] at an address while the process's maps are read: just before or just behind each time
  * that the clock is asked. Writes which of them was not there at the time that is given.
  */
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 #include "agent/process/process_maps.h"
 #include "agent/protocol/blocks.h"

@@ -1,20 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of a process that never comes, by userfaultfd(2), beside memory that is there. Writes what does not hold. */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
+#include "../../../support/programs/libc.h"
 #include <linux/userfaultfd.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "agent/process/patient_read.h"
 #include "agent/protocol/blocks.h"

@@ -4,11 +4,7 @@
  *   plt_stress LIBRARY       LIBRARY0 … LIBRARY3 are loaded. Exit code 0: what was called while patched came to us,
  *                            and nothing did after the slots were restored.
  */
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 #include "preload/freestanding/bytes.h"
 #include "preload/segment/attach_abi.h"

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts of /proc/PID about threads whose names look like other fields. Writes what does not hold. */
-#include <poll.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 #include "agent/process/proc_file.h"
 #include "agent/process/thread_states.h"

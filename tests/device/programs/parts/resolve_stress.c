@@ -4,14 +4,7 @@
  * the list of code lines anew. Exit code 0: nothing faulted, and what was found at rest was the same for everyone.
  */
 #include <elf.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 #include "preload/stacks/code_lines.h"
 #include "preload/stacks/frame_resolve.h"

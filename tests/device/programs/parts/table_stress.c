@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The shim's table, keys and rings under many threads, for a sanitizer to watch. Exit code 0: every count is right. */
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
+#include "../../../support/programs/libc.h"
 
 #include "preload/segment/keys.h"
 #include "preload/segment/ring.h"

@@ -1,7 +1,5 @@
 """Android's answers about an app, recorded and hostile."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

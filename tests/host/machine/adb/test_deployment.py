@@ -1,7 +1,5 @@
 """Our folder on a device is gone after everything: success, errors, a cut connection, the death of this program."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

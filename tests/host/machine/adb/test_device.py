@@ -1,7 +1,5 @@
 """A device through the real adb server: what is asked of it, and what it answers when it is broken or hostile."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Properties of a device, and of one that is not an Android device."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

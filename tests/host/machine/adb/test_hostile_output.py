@@ -1,7 +1,5 @@
 """Hostile output of every program of a device: read in bounded time, or refused in one line."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 from collections.abc import Callable, Iterator

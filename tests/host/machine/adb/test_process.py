@@ -1,7 +1,5 @@
 """Process facts from a device's shell and agent, compared with this machine's own /proc."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

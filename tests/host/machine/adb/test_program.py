@@ -1,7 +1,5 @@
 """File of a command and the libraries its linker would load, found without running it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

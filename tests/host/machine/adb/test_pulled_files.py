@@ -1,7 +1,5 @@
 """Copies of a device's files: the right one, once, and no more of them than there is room for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import zipfile

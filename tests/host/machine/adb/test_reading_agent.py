@@ -1,7 +1,5 @@
 """A module that cannot be opened is read out of its process, by the real agent."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Streams of a program on a device: a break at either end hangs nothing. Standard input is empty here."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Device selection: the server's texts, and the rules of adb and scrcpy."""
 
-from __future__ import annotations
-
 import pytest
 
 from memleak_android.host.errors import DeviceError

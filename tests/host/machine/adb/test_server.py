@@ -1,7 +1,5 @@
 """Servers that are absent, silent or something else, and what the server says of devices: one clear line each."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

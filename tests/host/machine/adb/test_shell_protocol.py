@@ -1,7 +1,5 @@
 """Packets of shell protocol v2: the same bytes in every cut, and lengths that lie."""
 
-from __future__ import annotations
-
 from memleak_android.host.machine.adb.channel import (
     EXIT,
     STDERR,

@@ -1,7 +1,5 @@
 """The shim where an app starts with it, by the wrap property or as an agent: there for a session, as before afterwards."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

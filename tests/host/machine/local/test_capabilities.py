@@ -1,7 +1,5 @@
 """Capabilities on this machine, as root and as an unprivileged user."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

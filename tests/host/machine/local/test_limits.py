@@ -1,7 +1,5 @@
 """Limits of a process's memory, as the kernel has them: its own, and those of the control groups above it."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess
@@ -17,7 +15,6 @@ SPACE = 1 << 30
 
 def test_limits_of_the_process() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
         process.stdin.write(b"x")
         process.stdin.flush()
         process.stdout.read(1)  # it runs cat by now
@@ -66,7 +63,6 @@ def test_limit_of_a_real_control_group() -> None:
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
             (group / "cgroup.procs").write_text(str(process.pid))
             (name, limit, used), *_ = memory_limits(process.pid)
-            assert process.stdin is not None
             process.stdin.close()
         assert (name, limit) == (f"control group {own.rstrip('/')}/{group.name}", SPACE) and 0 <= used < SPACE
     finally:

@@ -1,7 +1,5 @@
 """The objects that a command loads, as its own linker lists them, and the file that runs for a name."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """This machine answers as a device does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The agent's look into a process beside the host's own, and what is made of blocks that make no sense."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -56,7 +54,6 @@ def silent(*argv: str | Path, **environment: str) -> Iterator[int]:
     with subprocess.Popen(
         argv, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         wait_until_asleep(process.pid)
         yield process.pid
@@ -115,7 +112,6 @@ def test_a_process_with_a_tracer(agent: ReadingAgent) -> None:
         blocked(["/bin/cat"]) as pid,
         subprocess.Popen(["strace", "-o", os.devnull, "-p", str(pid)], stderr=subprocess.PIPE) as strace,
     ):
-        assert strace.stderr is not None
         strace.stderr.readline()  # it is attached
         with pytest.raises(TargetError, match="could not be searched: Operation not permitted"):
             by_agent.scan_by_agent(agent, pid, NO_BLOCKS)

@@ -1,7 +1,5 @@
 """The look into a process: it is let go as it was, whatever hinders."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -64,7 +62,6 @@ def test_thread_that_does_not_stop(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(local, "_DEADLINE_S", 0.2)
     with subprocess.Popen([built("vfork_waits")], stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.read(1) == b"w"
             with pytest.raises(TargetError, match="did not stop within"):
                 scan_memory(process.pid, NO_BLOCKS)

@@ -1,7 +1,5 @@
 """SARIF, JUnit and GitHub's own: by their schemas and readers, with hostile names, and what fails in them."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Other tools' formats, read by those tools or by their own schemas: every total is ours."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

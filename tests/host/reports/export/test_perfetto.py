@@ -1,7 +1,5 @@
 """Perfetto's heap profiles, read by the public schema (the package perfetto has it): every total is ours."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any

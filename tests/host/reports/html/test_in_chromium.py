@@ -1,7 +1,5 @@
 """The HTML page as a browser shows it: totals, tabs, search, keyboard, in headless Chromium without a network."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The HTML page: whole and self-contained, its sums those of the report, names harmless, size bounded."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

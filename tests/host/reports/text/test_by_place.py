@@ -1,7 +1,5 @@
 """The first screen against whole expected texts; long names, many places and notes stay within it."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

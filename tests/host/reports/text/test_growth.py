@@ -1,7 +1,5 @@
 """The answer on growth: one line, then the fastest stacks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

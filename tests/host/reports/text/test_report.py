@@ -1,7 +1,5 @@
 """The text report against whole expected texts."""
 
-from __future__ import annotations
-
 import io
 import re
 import time

@@ -1,7 +1,5 @@
 """The reader thread reads on while the session is busy: with a scripted channel, and with the shim's rings."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import deque

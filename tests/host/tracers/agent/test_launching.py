@@ -1,7 +1,5 @@
 """Sessions whose target starts once the agent is ready for it, and which of the processes seen count."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path

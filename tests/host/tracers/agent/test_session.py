@@ -1,7 +1,5 @@
 """The session of an agent: pipes, deaths, silence. The agent is tests/support/fakes/agent.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

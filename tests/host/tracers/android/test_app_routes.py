@@ -3,8 +3,6 @@
 The device is tests/support/fakes/adbd.py, the app a program of this machine, the agent the real one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -17,12 +15,20 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.cli import run
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.adb.process import running_command
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android import attach_agent as remote_agent
+from memleak_android.host.tracers.android.device import DeviceTracers
+from memleak_android.host.tracers.local.kernel import KernelGroup
 from tests.support.attached_session import contents_of, layout_of, leak, loaded
 from tests.support.command_line import Finished
 from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
+from tests.support.fakes.device_here import DeviceHere
 from tests.support.preload_session import find_parts
+from tests.support.running_program import another_thread
 
 pytestmark = [pytest.mark.usefixtures("adb_server"), pytest.mark.compares_code]
 
@@ -141,3 +147,22 @@ def test_both_refusals_are_reported(folder: Path, capfd: pytest.CaptureFixture[s
         assert done.code == 4 and done.error.startswith(f"process {one.process.pid} is stopped"), done.err
         assert f"Process not debuggable: {APP}; attached by ptrace instead" in done.err
         assert not list(one.data.iterdir()) and not list(one.device.temporary.iterdir())
+
+
+def test_a_device_without_root(tmp_path: Path) -> None:
+    tracers = DeviceTracers(DeviceHere(), tmp_path)
+    with pytest.raises(TracerError, match="by root only, and device x has no way to root"):
+        tracers.start("auto", SessionOptions(kernel=int(KernelGroup.SLAB)))
+    tracers.close()
+
+
+def test_a_kernel_thread_is_as_good_as_others() -> None:
+    comm = Path("/proc/2/comm")
+    if not comm.exists() or comm.read_text().strip() != "kthreadd":
+        pytest.skip("no kernel threads to be seen here")
+    assert running_command(LocalMachine(), 2) == "kthreadd"
+
+
+def test_a_thread_is_none() -> None:
+    with another_thread() as thread, pytest.raises(TargetError, match="is a thread of process"):
+        running_command(LocalMachine(), thread)

@@ -1,7 +1,5 @@
 """Choice of the route into an app, and the reasons against the others."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

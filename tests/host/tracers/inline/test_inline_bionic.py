@@ -3,8 +3,6 @@
 Run by Unicorn with an empty and with a set hook of the libc, with the trampoline in reach of a branch and out of reach.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 

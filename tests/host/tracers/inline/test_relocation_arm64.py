@@ -3,8 +3,6 @@
 Each form that depends on the pc, near (one instruction moves) and far (four); prologues from random words.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

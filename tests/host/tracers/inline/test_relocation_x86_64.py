@@ -3,8 +3,6 @@
 Each form that depends on the pc, once with the trampoline in reach of 32 bits and once not; prologues from random bytes.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Probed functions, and the objects they are in."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -3,8 +3,6 @@
 The comment of each instruction is its disassembly; offsets in the names of the cases are those expected.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 The comment of each instruction is its disassembly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

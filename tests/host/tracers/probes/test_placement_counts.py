@@ -3,8 +3,6 @@
 Counting uprobes (perf_event_open(2), PMU `uprobe`) and no tracer of ours: what is tested is the offset alone.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -111,7 +109,6 @@ def running(program: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The program, waiting before its first call that counts."""
     process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        assert process.stdout is not None
         assert process.stdout.read(1) == b"r"  # its linker has called malloc, too
         yield process
     finally:

@@ -1,7 +1,5 @@
 """Return sites of functions, in machine code written out here and in compiled libraries."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -2,18 +2,10 @@
  * Makes the kernel hold memory on its behalf. KIND N: waits for a line, takes N of a kind, says so, and waits for another line.
  * outlive MESSAGES OPEN LEFT: see outlive().
  */
-#define _GNU_SOURCE
+#include "../../../support/programs/libc.h"
 #include <linux/bpf.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define PIPE_BYTES 65536 /* capacity of a pipe, pipe(7): 16 pages */
 #define PERCPU_BYTES 4096

@@ -1,11 +1,5 @@
 /* A program with its own pool allocator, file descriptors and threads: it keeps what its arguments say. */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 static char arena[1 << 20];
 static size_t used;

@@ -2,27 +2,13 @@
  * Operations on file descriptors at random, in every way that libc has: SEED NUMBER MOST. It keeps a book of which function gave each
  * that is open, holds it against /proc/self/fd in the end, and prints the book's sums: `FUNCTION COUNT` a line.
  */
-#define _GNU_SOURCE
+#include "../../../support/programs/libc.h"
 #include <dirent.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
-#include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define OPEN_MAX 600
 #define RECEIVED_MAX 40

@@ -1,12 +1,7 @@
 /* Threads that end in every way: only keep_…() keep theirs, as pthread defines it. */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <pthread.h>
+#include "../../../support/programs/libc.h"
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <threads.h>
-#include <time.h>
-#include <unistd.h>
 
 #define CASE __attribute__((noinline)) static void
 #define OR_DIE(call)                                                                                              \

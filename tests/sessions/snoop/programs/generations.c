@@ -3,10 +3,7 @@
  * step() is called 5 times by the program, 7 times by its child, 11 times by what the child becomes by exec, and 13 times by a
  * grandchild that outlives them all. Prints the process ids of the first and of the last.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 __attribute__((noipa)) int step(int n)
 {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PLUGIN: functions of a C program that a cancelled thread, and an exception of a plugin that is loaded later, leave. */
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "../../../support/programs/libc.h"
 
 static volatile int n_cleaned;
 

@@ -1,13 +1,6 @@
 /* Every shape of call that is hard to pair, a known number of times. Prints what its own clock says of stay(). */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <pthread.h>
+#include "../../../support/programs/libc.h"
 #include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define KEEP __attribute__((noinline, noipa, noclone))
 
