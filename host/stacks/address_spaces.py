@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.profile.generated_code import ANONYMOUS, is_generated
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 from memleak_android.host.wire.payloads import Maps
 from memleak_android.unwind.maps import AddressSpace, Layout, Mapping
@@ -50,6 +51,16 @@ def _contradicts(layout: Layout, new: Mapping) -> bool:
     """`new` replaces code of another file."""
     covered = layout.covered(new)
     return any(old.is_executable and old.path and _identity(old) != _identity(new) for old in covered)
+
+
+def _with_generated(layout: Layout, generated: Iterable[Mapping]) -> list[Mapping]:
+    """The mappings, and the generated code where no other code is."""
+    made = layout.copy()
+    for mapping in generated:
+        code = [old for old in made.covered(mapping) if old.is_executable]
+        for each in (mapping, *code):
+            made.lay(each)
+    return made.mappings
 
 
 def _repeats(change: _Change, last: _Change | None) -> bool:
@@ -140,10 +151,23 @@ class AddressSpaces:
 
     def _make_spaces(self, pid: int, epochs: list[int]) -> None:
         wanted = set(epochs)
-        for epoch, (layout, _) in enumerate(self._walk(pid, 0) if wanted else ()):
+        generated = self._generated(pid) if wanted else {}
+        for epoch, (layout, image) in enumerate(self._walk(pid, 0) if wanted else ()):
             if epoch in wanted:
                 self._by_epoch[pid, epoch] = len(self.spaces)
-                self.spaces.append(ProcessSpace(pid, layout.mappings))
+                self.spaces.append(ProcessSpace(pid, _with_generated(layout, generated.get(image, ()))))
+
+    def _generated(self, pid: int) -> dict[int, tuple[Mapping, ...]]:
+        """By image the generated code in its last maps: compilers make memory executable by mprotect(2), which is not announced."""
+        changes = self._histories.get(pid, _History()).changes
+        found = dict[int, tuple[Mapping, ...]]()
+        for change, (_, image) in zip(changes, islice(self._walk(pid, 0), 1, None), strict=True):
+            if change.maps is not None:
+                mappings = self._parse(change.maps)
+                found[image] = tuple(
+                    m for m in mappings if m.is_executable and is_generated(m.path or ANONYMOUS)
+                )
+        return found
 
     def _walk(self, pid: int, depth: int) -> Iterator[tuple[Layout, int]]:
         """The layout before the first change of a process and after each, with the number of its image."""

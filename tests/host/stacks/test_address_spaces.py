@@ -51,6 +51,19 @@ def test_maps_hold_for_what_happened_before_they_were_read() -> None:
     assert path_at(made, 2, 2000, 0x401000) is None
 
 
+def test_memory_that_a_compiler_made_executable_later_was_generated_code_before() -> None:
+    """By mprotect(2), which no tracer announces."""
+    reserved = "7f0000000000-7f0000800000 {} 00000000 00:00 0\n"
+    begun = f"{MAIN}{reserved.format('---p')}7f0000900000-7f0000901000 r-xp 00000000 08:01 8 /lib/one.so\n"
+    library = "7f0000900000-7f0000901000 r-xp 00000000 08:01 8 /lib/one.so\n"
+    later = f"{MAIN}7f0000000000-7f0000400000 rwxp 00000000 00:00 0\n{library}"
+    made = spaces([Maps(1000, 1, begun), Maps(2000, 1, later)])
+    (index,) = made.index(np.array([1], np.uint32), np.array([1500], np.uint64))
+    found = [made.spaces[index].find(at) for at in (0x7F0000001000, 0x7F0000500000, 0x7F0000900000)]
+    assert [bool(each and each.is_executable) for each in found] == [True, False, True]
+    assert [each.path for each in found if each] == ["", "", "/lib/one.so"]
+
+
 def test_library_replaced_by_another_at_its_address() -> None:
     made = spaces([Maps(100, 1, MAIN + LIB)], [opened("/lib/two.so", 500, end=0x7F0000008000)])
     assert path_at(made, 1, 499, 0x7F0000001000) == "/lib/one.so"
