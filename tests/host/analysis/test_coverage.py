@@ -161,3 +161,18 @@ def test_a_finished_recording_says_the_same(tmp_path: Path) -> None:
     finished = tmp_path / "b.memleak"
     profile = profile_of(raw, finished=finished)
     assert profile_of(finished).coverage == profile.coverage
+
+
+@pytest.mark.parametrize(
+    ("cause", "n", "text"),
+    [
+        (Lost.STACK_FAULT, 1, "1 stack was lost"),
+        (Lost.STACK_FAULT, 2, "2 stacks were lost"),
+        (Lost.MAPPINGS, 1, "1 mapping change was dropped: frames may be named in the wrong module"),
+    ],
+)
+def test_lost_mappings_are_no_lost_stacks(tmp_path: Path, cause: Lost, n: int, text: str) -> None:
+    found = measured(tmp_path, lost={cause: n}).coverage
+    assert [reason for each in found if each.condition is Condition.STACKS for reason in each.reasons] == [
+        text
+    ]
