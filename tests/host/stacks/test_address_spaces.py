@@ -51,6 +51,11 @@ def test_maps_hold_for_what_happened_before_they_were_read() -> None:
     assert path_at(made, 2, 2000, 0x401000) is None
 
 
+def test_nameless_memory_has_no_path() -> None:
+    """The kernel's record calls it //anon: generated code, whose address means nothing in another run."""
+    assert path_at(spaces(mappings=[opened("//anon", 500)]), 1, 600, 0x7F0000001000) == ""
+
+
 def test_library_replaced_by_another_at_its_address() -> None:
     made = spaces([Maps(100, 1, MAIN + LIB)], [opened("/lib/two.so", 500, end=0x7F0000008000)])
     assert path_at(made, 1, 499, 0x7F0000001000) == "/lib/one.so"
