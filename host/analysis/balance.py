@@ -58,14 +58,20 @@ class _Ranges:
         before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(size, dtype=np.uint64)])
         return cls(start, start + size, before)
 
-    def below(self, address: int) -> int:
-        """Bytes of the ranges below the address."""
-        n = int(np.searchsorted(self.start, np.uint64(address)))
-        over = max(0, int(self.end[n - 1]) - address) if n else 0
-        return int(self.before[n]) - over
+    def below(self, address: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Bytes of the ranges below each address."""
+        n = np.searchsorted(self.start, address)
+        ends = np.append(self.end, np.uint64(0))[n - 1]  # of none before it: 0
+        over = np.where(ends > address, ends - address, np.uint64(0))
+        return np.asarray((self.before[n] - over).astype(np.int64))
 
-    def within(self, start: int, end: int) -> int:
-        return self.below(end) - self.below(start)
+    def within(self, mappings: Sequence[Mapping]) -> list[int]:
+        """Bytes of the ranges in each mapping. A process can have tens of thousands, so all are looked up at once."""
+        start, end = (
+            np.array([getattr(one, name) for one in mappings], np.uint64) for name in ("start", "end")
+        )
+        found: list[int] = (self.below(end) - self.below(start)).tolist()
+        return found
 
 
 def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
@@ -74,11 +80,12 @@ def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
     blocks, regions = _Ranges.of(heap), _Ranges.of(live[attribution.is_region(live)])
     unowned, kept, mapped = Counter[str](), 0, 0
     number = Counter[str]()
-    for one in mappings:
+    for one, in_regions, counted in zip(
+        mappings, regions.within(mappings), blocks.within(mappings), strict=True
+    ):
         if one.part in _OF_OTHERS:
             continue
-        own = one.rss - regions.within(one.start, one.end)
-        counted = blocks.within(one.start, one.end)
+        own = one.rss - in_regions
         if counted or one.part == "allocator":
             kept += own - counted
             continue
