@@ -24,6 +24,7 @@ ROWS_MAX = 256  # of a session; then every second one goes
 RISE_MIN = 1 << 20  # bytes: less growth is within what page tables, arenas and the times of reading differ by
 _OLDER_MIN = 64 << 10  # bytes; it is compared with growth, which may be as small
 _MAPPINGS_MAX = 3
+_USED_SHARE_MIN = 0.5  # of regions that grow: if less is written to, that is the rate
 _SMALL = 20  # smaller than the largest by that factor: not named
 # Parts of memory_use.py whose owner is another: code and data of files, a runtime's own heap, the tracer.
 _OF_OTHERS = frozenset(("files", "java_heap", "graphics", "tracer"))
@@ -144,6 +145,11 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     ]
     is_unowned = any(each.part is UnownedPart.MAPPINGS for each in growing)
     return tuple(each for each in growing if not (is_unowned and each.part is UnownedPart.REGIONS))
+
+
+def is_unused(written: UnownedGrowth, reserved: float) -> bool:
+    """Whether little of the bytes per second that regions reserve is written to, as of the stacks of threads."""
+    return written.high < _USED_SHARE_MIN * reserved
 
 
 def _is_row(row: object) -> bool:
