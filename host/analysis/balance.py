@@ -24,6 +24,7 @@ ROWS_MAX = 256  # of a session; then every second one goes
 RISE_MIN = 1 << 20  # bytes: less growth is within what page tables, arenas and the times of reading differ by
 _OLDER_MIN = 64 << 10  # bytes; it is compared with growth, which may be as small
 _MAPPINGS_MAX = 3
+_USED_SHARE_MIN = 0.5  # of regions that grow: if less is written to, that is the rate
 _SMALL = 20  # smaller than the largest by that factor: not named
 # Parts of memory_use.py whose owner is another: code and data of files, a runtime's own heap, the tracer.
 _OF_OTHERS = frozenset(("files", "java_heap", "graphics", "tracer"))
@@ -58,14 +59,20 @@ class _Ranges:
         before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(size, dtype=np.uint64)])
         return cls(start, start + size, before)
 
-    def below(self, address: int) -> int:
-        """Bytes of the ranges below the address."""
-        n = int(np.searchsorted(self.start, np.uint64(address)))
-        over = max(0, int(self.end[n - 1]) - address) if n else 0
-        return int(self.before[n]) - over
+    def below(self, address: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Bytes of the ranges below each address."""
+        n = np.searchsorted(self.start, address)
+        ends = np.append(self.end, np.uint64(0))[n - 1]  # of none before it: 0
+        over = np.where(ends > address, ends - address, np.uint64(0))
+        return np.asarray((self.before[n] - over).astype(np.int64))
 
-    def within(self, start: int, end: int) -> int:
-        return self.below(end) - self.below(start)
+    def within(self, mappings: Sequence[Mapping]) -> list[int]:
+        """Bytes of the ranges in each mapping. A process can have tens of thousands, so all are looked up at once."""
+        start, end = (
+            np.array([getattr(one, name) for one in mappings], np.uint64) for name in ("start", "end")
+        )
+        found: list[int] = (self.below(end) - self.below(start)).tolist()
+        return found
 
 
 def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
@@ -74,11 +81,12 @@ def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
     blocks, regions = _Ranges.of(heap), _Ranges.of(live[attribution.is_region(live)])
     unowned, kept, mapped = Counter[str](), 0, 0
     number = Counter[str]()
-    for one in mappings:
+    for one, in_regions, counted in zip(
+        mappings, regions.within(mappings), blocks.within(mappings), strict=True
+    ):
         if one.part in _OF_OTHERS:
             continue
-        own = one.rss - regions.within(one.start, one.end)
-        counted = blocks.within(one.start, one.end)
+        own = one.rss - in_regions
         if counted or one.part == "allocator":
             kept += own - counted
             continue
@@ -137,6 +145,11 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     ]
     is_unowned = any(each.part is UnownedPart.MAPPINGS for each in growing)
     return tuple(each for each in growing if not (is_unowned and each.part is UnownedPart.REGIONS))
+
+
+def is_unused(written: UnownedGrowth, reserved: float) -> bool:
+    """Whether little of the bytes per second that regions reserve is written to, as of the stacks of threads."""
+    return written.high < _USED_SHARE_MIN * reserved
 
 
 def _is_row(row: object) -> bool:

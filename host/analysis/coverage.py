@@ -145,7 +145,8 @@ def _spoils(cause: str) -> Condition:
 def _of_stacks(
     capture: Capture, totals: Totals, sites: Sequence[CallSite], max_lost: float
 ) -> Iterator[Reason]:
-    lost = sum(n for name, n in totals.lost.items() if _spoils(name) is Condition.STACKS)
+    lost = {name: n for name, n in totals.lost.items() if _spoils(name) is Condition.STACKS}
+    mappings = lost.pop("mappings", 0)
     without = totals.unattributed_objects - totals.unasked_objects
     share = without / max(1, totals.inuse_objects)
     if share > max_lost:
@@ -153,8 +154,13 @@ def _of_stacks(
         yield Reason(Condition.STACKS, Answer.NO, text)
     elif without:
         yield Reason(Condition.STACKS, Answer.TOLERATED, f"{without:,} of the blocks held have no stack")
-    if lost:
-        yield Reason(Condition.STACKS, Answer.TOLERATED, f"{lost:,} stacks were lost")
+    if stacks := sum(lost.values()):
+        text = f"{stacks:,} stack{'s were' if stacks > 1 else ' was'} lost"
+        yield Reason(Condition.STACKS, Answer.TOLERATED, text)
+    if mappings:
+        dropped = f"{mappings:,} mapping change{'s were' if mappings > 1 else ' was'} dropped"
+        text = f"{dropped}: frames may be named in the wrong module"
+        yield Reason(Condition.STACKS, Answer.TOLERATED, text)
     yield from cut_stacks(sites, is_by_choice=capture.session.tracing.unwind_mode == "fp")
 
 

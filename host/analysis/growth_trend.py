@@ -35,9 +35,11 @@ SURE_SHARE_OF_HELD = 0.3  # where they do not
 FADES_BEFORE = 0.3  # of the time since the onset
 STAIRS_MIN = 3  # rises of a staircase
 MANY_STAIRS = 5
-ALIKE = 2  # the largest over the smallest
-SWELLS = 1.5  # a stair over the one before
+ALIKE = 2.2  # the largest over the smallest: two intervals between instants over one, which differ a little
+SWELLS = 1.45  # a stair over the one before: buffers that grow by half or by two
+PAUSES_MIN = 0.2  # of the steps from the first stair to the last
 STAIR_PATIENCE = 2.5  # times the longest wait between its rises: then it has ended
+ALIKE_PATIENCE = 2  # times the mean wait between equal ones
 
 _SITES_AT_ONCE = 512
 
@@ -132,9 +134,11 @@ def _trends(series: Series, onset: Instants, estimate: Estimate) -> tuple[list[s
     is_sure = (rates.low > 0) & ~_may_be_chance(series, onset, estimate)
     steadily = is_sure & (keeps | certain) & is_late & _is_fresh(space, onset)
     burst &= ~(steadily & goes_on)
-    stairs = _is_staircase(seconds, space) & (rise > Z_95 * series.stderr)
+    stairs, ended = _stairs(seconds, space)
+    stairs &= rise > Z_95 * series.stderr
+    steadily &= ~ended
     found = np.select(
-        [~matters, burst, steadily | stairs, (~is_late | is_flat) & keeps],
+        [~matters, burst, steadily | stairs, (~is_late | is_flat | ended) & keeps],
         [Trend.STEADY, Trend.BURST, Trend.GROWS, Trend.PLATEAU],
         Trend.STEADY,
     )
@@ -201,11 +205,32 @@ def _is_flat_late(late: Floats, rise: Floats) -> NDArray[np.bool_]:
     return np.asarray(late <= LATE_SHARE_MIN * rise / 3)
 
 
-def _is_staircase(seconds: Floats, space: Floats) -> NDArray[np.bool_]:
-    """Never falls, and rises by regular stairs, the last neither longer ago than usual nor much smaller.
+def _stairs(seconds: Floats, space: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which columns never fall and rise by stairs that go on, and which have ended.
 
-    Regular: of about one size and distance, or each larger than the one before, or many of which none is large.
+    They go on if the last stair is neither longer ago than usual nor much smaller. Only equal stairs with pauses between them
+    are known to have ended: what came evenly may come again. One that takes several instants counts as one of them.
     """
+    alike, others, is_new = _kinds_of_stairs(seconds, space)
+    in_runs, _, is_new_run = _kinds_of_stairs(seconds, _ends_of_rises(space))
+    in_runs &= (np.diff(space, axis=0) >= 0).all(axis=0) & ~alike
+    ended = alike & _has_pauses(space) & ~is_new | in_runs & ~is_new_run
+    return ((alike | others) & is_new | in_runs & is_new_run) & ~ended, ended
+
+
+def _has_pauses(space: Floats) -> NDArray[np.bool_]:
+    """Between the first rise and the last, a fifth of the steps brings none."""
+    rises = np.diff(space, axis=0) > 0
+    since_first = np.maximum.accumulate(rises, axis=0)
+    until_last = np.maximum.accumulate(rises[::-1], axis=0)[::-1]
+    between = since_first & until_last
+    return np.asarray((between & ~rises).sum(axis=0) >= PAUSES_MIN * between.sum(axis=0))
+
+
+def _kinds_of_stairs(
+    seconds: Floats, space: Floats
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Stairs of about one size and distance; the last ones ever larger, or many of which none is large; new."""
     steps = np.diff(space, axis=0)
     rises = steps > 0
     n, columns = rises.sum(axis=0), np.arange(space.shape[1])
@@ -215,13 +240,22 @@ def _is_staircase(seconds: Floats, space: Floats) -> NDArray[np.bool_]:
     waits = np.where(rises, seconds[1:, None] - seconds[np.where(follows, earlier + 1, 0)], 0)
     longest, shortest = waits.max(axis=0), np.where(follows, waits, np.inf).min(axis=0)
     largest, smallest = steps.max(axis=0), np.where(rises, steps, np.inf).min(axis=0)
-    regular = (largest <= ALIKE * smallest) & (np.where(follows, waits, 0).max(axis=0) <= ALIKE * shortest)
-    swells = np.where(follows, steps >= SWELLS * steps[earlier, columns], True).all(axis=0)
+    alike = (largest <= ALIKE * smallest) & (np.where(follows, waits, 0).max(axis=0) <= ALIKE * shortest)
+    is_of_last = np.cumsum(follows[::-1], axis=0)[::-1] < STAIRS_MIN
+    swells = np.where(follows & is_of_last, steps >= SWELLS * steps[earlier, columns], True).all(axis=0)
     many = (n >= MANY_STAIRS) & (largest <= (space[-1] - space[0]) / 4)
     many &= ~_fades(seconds, space, np.zeros(len(n), np.int64))
     last = len(steps) - 1 - np.argmax(rises[::-1], axis=0)
     usual = np.sort(np.where(rises, steps, np.inf), axis=0)[np.maximum(n - 1, 0) // 2, columns]
-    is_new = (seconds[-1] - seconds[1:][last] <= STAIR_PATIENCE * longest) & (
-        steps[last, columns] >= LATE_SHARE_MIN * usual
-    )
-    return np.asarray((steps >= 0).all(axis=0) & (n >= STAIRS_MIN) & (regular | swells | many) & is_new)
+    mean = np.where(follows, waits, 0).sum(axis=0) / np.maximum(n - 1, 1)
+    patience = np.where(alike, ALIKE_PATIENCE * mean, STAIR_PATIENCE * longest)
+    is_new = (seconds[-1] - seconds[1:][last] <= patience) & (steps[last, columns] >= LATE_SHARE_MIN * usual)
+    climbs = (steps >= 0).all(axis=0) & (n >= STAIRS_MIN)
+    return climbs & alike, climbs & (swells | many), is_new
+
+
+def _ends_of_rises(space: Floats) -> Floats:
+    """As if what rises over neighbouring instants came at the last of them."""
+    rises = np.diff(space, axis=0) > 0
+    ends = rises & ~np.vstack([rises[1:], np.zeros_like(rises[:1])])
+    return np.vstack([space[:1], np.maximum.accumulate(np.where(ends, space[1:], space[:1]), axis=0)])

@@ -7,6 +7,7 @@ HAL (frameworks/base ActivityThread.dumpMemInfoTable(), Debug.MemoryInfo.getOthe
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ PROCESSES_MAX = 16
 NO_BLOCKS: NDArray[np.uint64] = np.empty(0, np.uint64)
 _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in _PARTS)
 _LIBC_BEGINS = re.compile(r" 00000000 [0-9a-f:]+ \d+ +(/\S*/libc[.-]\S+)$", re.MULTILINE)  # proc(5); offset 0
+_USED_LINE = re.compile(r"^(?:[0-9a-f]+-|[RP]ss:).*", re.MULTILINE)  # a sixth of them
 _HEAD = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) \S{4} \S+ \S+ \d+ *(.*)")
 
 
@@ -82,15 +84,19 @@ def has_second_libc(text: str) -> bool:
     return len(libraries) > len({*libraries})
 
 
+@lru_cache(1024)
+def _part_of(name: str) -> str:
+    return next(part for part, pattern in _PATTERNS if pattern.match(name))
+
+
 def mappings_of(text: str) -> Iterator[Mapping]:
     """Of smaps. Malformed lines are skipped."""
     used: Mapping | None = None
-    for line in text.split("\n"):
+    for line in _USED_LINE.findall(text):
         if head := _HEAD.fullmatch(line):
             if used:
                 yield used
-            part = next(name for name, pattern in _PATTERNS if pattern.match(head[3]))
-            used = Mapping(int(head[1], 16), int(head[2], 16), head[3], part)
+            used = Mapping(int(head[1], 16), int(head[2], 16), head[3], _part_of(head[3]))
             continue
         name, _, value = line.partition(":")
         amount = decimal(value.strip().removesuffix(" kB")) if name in ("Rss", "Pss") and used else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis.balance import unowned_growth
+from memleak_android.host.analysis.balance import is_unused, unowned_growth
 from memleak_android.host.analysis.block_sums import (
     BlockSums,
     StackSums,
@@ -118,12 +118,10 @@ def make_profile(
     totals = make_totals(capture, survivors.snapshot, sums)
     now_ns = survivors.snapshot.timestamp_ns or capture.last_timestamp_ns
     begin_ns, is_end = _begin_ns(capture), view.warmup_ns is not None
-    unowned = _unowned(capture, view, begin_ns, now_ns)
-    if _some_region_grows(survivors.stacks, growth):
-        unowned = tuple(each for each in unowned if each.part is not UnownedPart.REGIONS)
-    if totals.untracked_frees < _OLDER_SHARE_MIN * totals.inuse_objects or not totals.untracked_frees:
-        unowned = tuple(each for each in unowned if each.part is not UnownedPart.OLDER)
-    coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, unowned)
+    reserved = _growth_of_regions(survivors.stacks, growth)
+    unowned = _that_counts(_unowned(capture, view, begin_ns, now_ns), reserved, totals)
+    without_owner = [each for each in unowned if not (reserved and each.part is UnownedPart.REGIONS)]
+    coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, without_owner)
     profile = Profile(
         target=_target(capture),
         duration_ns=max(0, now_ns - begin_ns),
@@ -176,6 +174,18 @@ def _unowned(capture: Capture, view: View, begin_ns: int, now_ns: int) -> tuple[
     return unowned_growth(recorded, begin_ns, begin_ns + view.warmup_ns, now_ns - view.cooldown_ns)
 
 
+def _that_counts(
+    unowned: Sequence[UnownedGrowth], reserved: float, totals: Totals
+) -> tuple[UnownedGrowth, ...]:
+    """reserved: bytes per second of regions that grow. Their own stacks tell of them where they are used."""
+    left_out = set[UnownedPart]()
+    if totals.untracked_frees < _OLDER_SHARE_MIN * totals.inuse_objects or not totals.untracked_frees:
+        left_out.add(UnownedPart.OLDER)
+    if reserved and not any(one.part is UnownedPart.REGIONS and is_unused(one, reserved) for one in unowned):
+        left_out.add(UnownedPart.REGIONS)
+    return tuple(each for each in unowned if each.part not in left_out)
+
+
 def _sums_and_growth(
     capture: Capture, survivors: Survivors, view: View
 ) -> tuple[KeyStacks, BlockSums, SessionGrowth]:
@@ -191,9 +201,13 @@ def _sums_and_growth(
     return keys, sums, session_growth(capture, held, keys, now_ns, view.warmup_ns, view.cooldown_ns)
 
 
-def _some_region_grows(table: StackTable, growth: SessionGrowth) -> bool:
+def _growth_of_regions(table: StackTable, growth: SessionGrowth) -> float:
+    """Bytes per second that regions which grow reserve; 0 = none does."""
     is_of_regions = _is_of_regions(table)
-    return any(each.trend is Trend.GROWS and is_of_regions[stack] for stack, each in growth.by_stack.items())
+    found = growth.by_stack.items()
+    return sum(
+        each.bytes_per_s for stack, each in found if each.trend is Trend.GROWS and is_of_regions[stack]
+    )
 
 
 def _is_of_regions(table: StackTable) -> NDArray[np.bool_]:

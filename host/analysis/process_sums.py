@@ -58,10 +58,16 @@ def shares_by_stack(held: Holdings | None) -> dict[int, tuple[ProcessShare, ...]
 
 
 def process_names(capture: Capture) -> dict[int, str]:
-    """The last reported name of each process; a finished recording has them in its session."""
+    """The last reported name of each process; a finished recording has them in its session.
+
+    A fork that reports none, as the kernel's records of --follow do, has its parent's.
+    """
     names = dict(capture.session.findings.process_names)
     for rows in capture.processes:
         for row in rows[rows["event"] != ProcessEvent.EXIT]:
-            if name := bytes(row["comm"]).split(b"\0")[0].decode("utf-8", "replace"):
+            name = bytes(row["comm"]).split(b"\0")[0].decode("utf-8", "replace")
+            if not name and row["event"] == ProcessEvent.FORK:
+                name = names.get(int(row["parent"]), "")
+            if name:
                 names[int(row["pid"])] = name
     return names

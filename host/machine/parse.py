@@ -56,6 +56,7 @@ class ProcessStatus:
     tgid: int
     uid: int
     has_memory: bool  # kernel threads and zombies have none
+    has_threads: bool  # more than one
     namespace_pids: tuple[int, ...]  # outermost first
 
 
@@ -69,6 +70,7 @@ def parse_status(text: str) -> ProcessStatus:
             tgid=int(fields["Tgid"]),
             uid=int(fields["Uid"].split()[1]),
             has_memory="VmSize" in fields,
+            has_threads=int(fields.get("Threads", 1)) > 1,
             namespace_pids=tuple(int(word) for word in fields.get("NSpid", fields["Tgid"]).split()),
         )
     except (KeyError, IndexError, ValueError) as error:

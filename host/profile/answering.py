@@ -10,7 +10,7 @@ from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import Profile
-from memleak_android.host.profile.unowned import UnownedPart
+from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 
 # What grows by less is named in one line, and no leak: of all that rose, and of what is held.
 SHARE_OF_RISE_MIN = 0.01
@@ -70,12 +70,21 @@ def _rates(profile: Profile, places: Sequence[Place], growing: Sequence[Place]) 
     rates = _rates_of_places(profile, places, growing)
     for each in profile.unowned:
         if each.part is UnownedPart.MAPPINGS:
-            rates.append(Growth(Trend.GROWS, each.bytes_per_s, each.low, each.high, each.since_ns, each.rise))
+            rates.append(_of_memory(each))
     return rates
 
 
+def _of_memory(each: UnownedGrowth) -> Growth:
+    return Growth(Trend.GROWS, each.bytes_per_s, each.low, each.high, each.since_ns, each.rise)
+
+
 def _rates_of_places(profile: Profile, places: Sequence[Place], growing: Sequence[Place]) -> list[Growth]:
+    """Of regions that are mostly reserved, what is written to."""
     rates = [one.growth for one in growing if one.growth is not None]
+    for each in profile.unowned:
+        if each.part is UnownedPart.REGIONS and any(one.kind == "mmap" for one in growing):
+            rates = [one.growth for one in growing if one.growth is not None and one.kind != "mmap"]
+            rates.append(_of_memory(each))
     in_all = profile.growth_in_all
     is_whole = len(places) == len(profile.places)
     if in_all and _grows(in_all) and is_whole and in_all.low > sum(each.bytes_per_s for each in rates):

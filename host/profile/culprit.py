@@ -48,6 +48,7 @@ _WRAPPER = re.compile(
     r"|palloc0?|MemoryContextAlloc\w*|AllocSet(Alloc|Realloc)\w*|_?talloc_\w+"  # PostgreSQL, Samba
     r"|_?PyObject_(Malloc|Calloc|Realloc)|_?PyMem_(Raw)?(Malloc|Calloc|Realloc)|_PyObject_GC_\w+"  # CPython
     r"|Perl_safesys(m|c|re)alloc|lua[ML]_\w*alloc\w*|l_alloc"  # Perl, Lua
+    r"|(os::(m|re)alloc|(Rea|A)llocateHeap)\(.*\)"  # HotSpot
     r"|__rust_(re)?alloc(_zeroed)?|__rg_(re)?alloc|__rdl_(re)?alloc\w*|mi_(heap_)?(m|c|re)alloc\w*|je_(m|c|re)alloc\w*"
 )
 # Programs and libraries that run code of another language: what is outside of them answers first.

@@ -218,6 +218,7 @@ class AddressSpaces:
 
 
 def recorded_mapping(row: np.void, path: str) -> Mapping:
+    """The kernel's name of nameless memory (perf_event_mmap_event() in kernel/events/core.c) becomes that of its maps."""
     protection = int(row["protection"])
     letters = "".join(letter if protection & bit else "-" for letter, bit in (("r", 1), ("w", 2), ("x", 4)))
     device = f"{int(row['device_major']):02x}:{int(row['device_minor']):02x}"
@@ -226,7 +227,7 @@ def recorded_mapping(row: np.void, path: str) -> Mapping:
         int(row["end"]),
         letters + "p",
         int(row["file_offset"]),
-        path,
+        "" if path == "//anon" else path,
         device,
         int(row["inode"]),
     )

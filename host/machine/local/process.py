@@ -195,7 +195,12 @@ def check_running(pid: int) -> None:
 
 
 def check_not_ended(pid: int, status: ProcessStatus) -> None:
-    """Raises TargetError: ended, or a thread."""
+    """Raises TargetError: ended, or a thread. Without its first thread a process runs on, but the kernel hides its files."""
+    if status.state in "ZX" and status.has_threads:
+        raise TargetError(
+            f"process {pid} ({status.name}) runs on, but its first thread has ended",
+            "measure it from its start",
+        )
     if status.state in "ZX":
         raise TargetError(f"process {pid} ({status.name}) has ended already (zombie)")
     if status.tgid != pid:

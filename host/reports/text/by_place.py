@@ -9,7 +9,7 @@ from memleak_android.host.profile.answer import Answer, AnswerState, Package, Pl
 from memleak_android.host.profile.answering import counted_places, growing_places
 from memleak_android.host.profile.coverage import what_lacks
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
-from memleak_android.host.profile.generated_code import is_generated
+from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.profile import CallSite, LeakKind, Profile, SymbolClass
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.short_names import short_name
@@ -158,6 +158,8 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     frame = responsible_frame(site.frames) if site is not None and not name else None
     if frame is not None and module and not is_generated(place.module):
         name = f"{module}+{frame.start:#x}"
+    if module and is_generated(place.module):
+        name = name or code_label(place.module)
     name = name or (f"nameless code of {module}" if module else "no stack")
     at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
     if place.package is not None:
@@ -187,10 +189,10 @@ def _detail(
         yield from [("dim", _cut(f"     │ {printable(text)}"))] * bool(text)
     if site is None:
         return
-    nameless = f"[{module_name(place.module)}]"
+    nameless = _module_text(place.module)
     callers = list[str]()
     for frame in own_callers(site.frames):
-        name = short_name(frame.function) if frame.function else f"[{module_name(frame.module)}]"
+        name = short_name(frame.function) if frame.function else _module_text(frame.module)
         at = f" {_file(frame.file, options)}:{frame.line}" if frame.file else ""
         caller = f"{_middle_cut(printable(name))}{at}"
         if caller not in callers[-1:] and (callers or place.function or caller != nameless):
@@ -198,6 +200,10 @@ def _detail(
     if callers:
         more = " ← …" if len(callers) > CALLERS_MAX else ""
         yield "dim", _cut(f"     └ {' ← '.join(callers[:CALLERS_MAX])}{more}")
+
+
+def _module_text(module: str) -> str:
+    return code_label(module) if is_generated(module) else f"[{module_name(module)}]"
 
 
 def _file(file: str | None, options: ReportOptions) -> str:

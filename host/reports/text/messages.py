@@ -31,7 +31,7 @@ TRENDS = {Trend.BURST: "rose in one step", Trend.PLATEAU: "rose and levelled off
 UNOWNED = {
     UnownedPart.MAPPINGS: "memory of no block and no region that was seen",
     UnownedPart.ALLOCATOR: "the allocator's memory beyond the blocks: it keeps it, or calls were not seen",
-    UnownedPart.REGIONS: "what is written to in regions of mmap, too few to be judged",
+    UnownedPart.REGIONS: "what is written to in regions of mmap",
     UnownedPart.OLDER: "blocks from before the measurement, which were given back",
 }
 

@@ -8,6 +8,7 @@ from memleak_android.host.analysis.balance import (
     Balance,
     add_row,
     balance_of,
+    is_unused,
     unowned_growth,
 )
 from memleak_android.host.analysis.memory_use import Mapping
@@ -59,6 +60,13 @@ def test_growth_in_regions_that_were_mapped_at_once() -> None:
     assert (found.part, found.bytes_per_s) == (UnownedPart.REGIONS, pytest.approx(RISE_MIN))
     both = rows(*range(0, 10 * RISE_MIN, RISE_MIN), regions=RISE_MIN)
     assert [each.part for each in unowned_growth(both, 0, 0, 60 * SECOND)] == [UnownedPart.MAPPINGS]
+
+
+def test_regions_that_are_mostly_reserved() -> None:
+    """The stacks of threads without a join: 8 MiB each, of which a little is written to."""
+    (written,) = unowned_growth(rows(*[RISE_MIN] * 9, regions=RISE_MIN), 0, 0, 60 * SECOND)
+    assert is_unused(written, 40 * RISE_MIN)
+    assert not is_unused(written, 1.5 * RISE_MIN)
 
 
 def test_a_fall_beyond_the_blocks_is_of_older_ones() -> None:

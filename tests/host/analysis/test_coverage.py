@@ -247,3 +247,18 @@ def test_what_a_reservation_cost() -> None:
     answer = reserved(7, 0, "1048577 5 1\nstop 1 1000 200 5\nstop 2 3000 2200 1\nstop 1 -1 x\nend\n", "")
     assert answer.distance == 1048577
     assert answer.stops.tolist() == [(1000, 200, 7, 5, 1, 1, 0), (3000, 2200, 7, 1, 1, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "n", "text"),
+    [
+        (Lost.STACK_FAULT, 1, "1 stack was lost"),
+        (Lost.STACK_FAULT, 2, "2 stacks were lost"),
+        (Lost.MAPPINGS, 1, "1 mapping change was dropped: frames may be named in the wrong module"),
+    ],
+)
+def test_lost_mappings_are_no_lost_stacks(tmp_path: Path, cause: Lost, n: int, text: str) -> None:
+    found = measured(tmp_path, lost={cause: n}).coverage
+    assert [reason for each in found if each.condition is Condition.STACKS for reason in each.reasons] == [
+        text
+    ]

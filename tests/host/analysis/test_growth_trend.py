@@ -76,6 +76,27 @@ def test_classic_cases(name: str) -> None:
     assert growth(space).trend is expected
 
 
+# What snapshots saw once a second, in thousands of bytes.
+STAIRS = {
+    "a buffer that grows by half, two steps seen as one": (
+        [2423, 8098, 13205, 13205, 20867, 20867, 32359, 32359, 32359],
+        Trend.GROWS,
+    ),
+    "bursts seen as one step or two": (
+        [0, 0, 0, 9, 20, *[20] * 7, 20, 29, 40, *[40] * 7, 40, 60, *[60] * 5],
+        Trend.GROWS,
+    ),
+    "six equal loads, then none": ([0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 6, 6, 6], Trend.PLATEAU),
+    "even growth that has just paused": ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10], Trend.GROWS),
+}
+
+
+@pytest.mark.parametrize("name", STAIRS)
+def test_stairs(name: str) -> None:
+    space, expected = STAIRS[name]
+    assert growth(np.array(space) * 1000.0, np.arange(1.0, len(space) + 1)).trend is expected
+
+
 def test_snapshots_that_double_their_distance() -> None:
     assert growth(per_request(DOUBLING), DOUBLING).trend is Trend.GROWS
     assert growth(per_request(np.minimum(DOUBLING, 7)), DOUBLING).trend is Trend.PLATEAU

@@ -90,6 +90,14 @@ def test_memory_without_an_owner_counts() -> None:
     assert answer.growth is not None and answer.growth.bytes_per_s == 3500
 
 
+def test_regions_that_are_mostly_reserved_count_as_what_is_written_to() -> None:
+    written = UnownedGrowth(UnownedPart.REGIONS, 500, 400, 600, 10**9, 1 << 22)
+    made = measured(growth(3000), growth(1 << 30), unowned=(written,))
+    heap, stacks = made.places
+    answer = answer_of(replace(made, places=(heap, replace(stacks, kind="mmap"))))
+    assert answer.growth is not None and (answer.growth.bytes_per_s, answer.growing) == (3500, 2)
+
+
 def test_older_blocks_that_go_as_fast_leave_growth_unknown() -> None:
     """Of a full cache that is attached to, the new blocks are counted and the older ones that they replace are not."""
     for rate, state in ((1400, AnswerState.LEAKING), (1600, AnswerState.CANNOT_TELL)):

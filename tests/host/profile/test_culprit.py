@@ -59,6 +59,7 @@ def test_own_sources_answer_whatever_their_functions_are_called(function: str) -
         "MemoryContextAllocZero",
         "_PyObject_GC_New",
         "__rust_alloc_zeroed",
+        "os::malloc(unsigned long, MEMFLAGS)",
     ],
 )
 def test_wrappers_of_allocators_do_not_answer(function: str) -> None:

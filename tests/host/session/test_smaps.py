@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from memleak_android.host.analysis import coverage
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
+from memleak_android.host.session import smaps
 from memleak_android.host.session.smaps import ReadMemory, SmapsReader, local_smaps
 from memleak_android.host.wire.blocks import Reason
 from tests.support.builders.blocks import end, hello, live_rows, snapshot
@@ -54,6 +56,26 @@ def test_the_target_is_the_first_as_soon_as_it_can_be_read() -> None:
     looks._next_s = 0.0
     looks.snapshot_arrived()
     assert read_pids(capture) == [TARGET, OTHER], "what there was of it"
+
+
+@pytest.mark.parametrize(("reading_s", "least"), [(0.3, 6), (0.001, 39)])
+def test_growth_can_be_judged_of_many_mappings(
+    monkeypatch: pytest.MonkeyPatch, reading_s: float, least: int
+) -> None:
+    """Reading those of 15,000 mappings took 0.3 s: it has to be repeated within half a minute."""
+    clock = [100.0]
+    monkeypatch.setattr(smaps, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def read(pid: int) -> bytes:
+        clock[0] += reading_s / 2  # of two processes
+        return SMAPS
+
+    capture = captured()
+    looks = SmapsReader(capture, ReadMemory(read))
+    for second in range(40):
+        clock[0] = max(clock[0], 101.0 + second)
+        looks.snapshot_arrived()
+    assert len(capture.session.fields["balance"]["rows"]) >= least
 
 
 @pytest.mark.parametrize("read", [lambda pid: b"", local_smaps])

@@ -64,6 +64,11 @@ def test_memory_that_a_compiler_made_executable_later_was_generated_code_before(
     assert [each.path for each in found if each] == ["", "", "/lib/one.so"]
 
 
+def test_nameless_memory_has_no_path() -> None:
+    """The kernel's record calls it //anon: generated code, whose address means nothing in another run."""
+    assert path_at(spaces(mappings=[opened("//anon", 500)]), 1, 600, 0x7F0000001000) == ""
+
+
 def test_library_replaced_by_another_at_its_address() -> None:
     made = spaces([Maps(100, 1, MAIN + LIB)], [opened("/lib/two.so", 500, end=0x7F0000008000)])
     assert path_at(made, 1, 499, 0x7F0000001000) == "/lib/one.so"

@@ -12,6 +12,7 @@ import pytest
 
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LocalProcess
+from tests.support.attaching import until
 from tests.support.containers import PIVOT
 from tests.support.gcc import gcc
 from tests.support.running_program import another_thread
@@ -147,6 +148,18 @@ def test_a_zombie() -> None:
         assert refusal(pid) == f"process {pid} ({name}) has ended already (zombie)"
     finally:
         os.waitpid(pid, 0)
+
+
+def test_first_thread_has_ended(start: Start) -> None:
+    """pthread_exit(3) in main(): the process lives, though its state is that of a zombie."""
+    run = "threading.Thread(target=time.sleep, args=(600,)).start(); print('x', flush=True)"
+    end = "ctypes.CDLL(None).syscall(60, 0)"  # SYS_exit ends the thread only
+    pid = start(sys.executable, "-c", f"import ctypes, threading, time; {run}; {end}").pid
+    status = Path(f"/proc/{pid}/status")
+    assert until(lambda: "State:\tZ" in status.read_text())
+    name = Path(f"/proc/{pid}/comm").read_text().strip()
+    why = f"process {pid} ({name}) runs on, but its first thread has ended"
+    assert refusal(pid) == f"{why}; measure it from its start"
 
 
 def test_a_thread() -> None:

@@ -125,7 +125,7 @@ def test_code_without_a_name_has_its_address_and_the_way_to_lines(module: str, w
     summary = ModuleSummary(module, "dd04", SymbolClass.NONE)
     sites = (replace(DECODE, place=0, frames=frames, leaks=()),)
     lines = text_of(answered(nameless, sites=sites, modules=(summary,))).splitlines()
-    name = "mawk+0x1000" if way_out else "nameless code of [anon]"
+    name = "mawk+0x1000" if way_out else "[generated code]"
     assert lines[3].endswith(f"       23  {name}")
     assert [line for line in lines if "no lines" in line] == [f"no lines of mawk: {way_out}"] * bool(way_out)
 
