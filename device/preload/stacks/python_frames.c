@@ -15,7 +15,7 @@ int ml_python_state = ML_PYTHON_UNTRIED;
 
 static const struct ml_python_layout *layout;
 
-/* Weak: see python_objects.c. They are in the stable ABI, but for the last, which Python 3.8 and later export. */
+/* Weak: see python_objects.c. Every CPython 3 exports them. */
 extern const char *Py_GetVersion(void) __attribute__((weak));
 extern void *PyGILState_GetThisThreadState(void) __attribute__((weak)); /* reads one pthread_getspecific() */
 extern char PyType_Type[] __attribute__((weak)), PyCode_Type[] __attribute__((weak)), PyUnicode_Type[] __attribute__((weak));
