@@ -97,9 +97,12 @@ def _count(n: int, what: str) -> str:
 
 
 def subject(profile: Profile) -> str:
-    """`./server --port 80 (pid 15129)`; `the whole machine`."""
+    """`./server --port 80 (pid 15129)`; `the whole machine`. Of a long command's program the file alone: arguments tell more."""
     target = profile.target
     name = printable(target.package or target.command)
+    if len(name) > COMMAND_MAX and name.startswith("/"):
+        program, *arguments = name.split(" ")
+        name = " ".join([program.rpartition("/")[2], *arguments])
     name = name if len(name) <= COMMAND_MAX else f"{name[: COMMAND_MAX - 1]}…"
     if not target.pid:
         return name or "the whole machine"

@@ -29,6 +29,7 @@ from memleak_android.host.profile.profile import (
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
+from memleak_android.host.reports.text.answer import subject
 from tests.support.builders.profiles import DECODE, MALLOC, POOL, SERVER, frame, profile
 from tests.support.goldens import assert_golden
 from tests.support.written import data_of_page, written_text
@@ -224,3 +225,20 @@ def test_every_report_begins_with_the_answer_and_ends_with_the_measurement(limit
     github.write_summary(made, summary, ReportOptions())
     lines = html.unescape(summary.getvalue()).splitlines()
     assert lines[0] == f"### {'❌' if limit else '⚠️'} {line}" and lines[-2] == measured
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("./server --port 80", "./server --port 80"),
+        ("/opt/venv/lib/deep/down/bin/python3.11 app.py --port 80", "python3.11 app.py --port 80"),
+        (
+            "/opt/venv/bin/python3.11 /srv/deployments/shop/current/app.py",
+            "python3.11 /srv/deployments/shop/curren…",
+        ),
+        ("app-" + "x" * 50, "app-" + "x" * 35 + "…"),
+    ],
+)
+def test_a_long_command_keeps_its_arguments(command: str, shown: str) -> None:
+    made = profile(target=replace(profile().target, command=command, package=None, pid=7))
+    assert subject(made) == f"{shown} (pid 7)"
