@@ -1,4 +1,4 @@
-"""Tests that change the code of all processes, and tests that want that of theirs as its file has it, wait for one another."""
+"""No test is judged by time. Tests that change the code of all processes, and tests that want that of theirs as its file has it, wait for one another."""
 
 import fcntl
 import tempfile
@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 _LOCK = Path(tempfile.gettempdir()) / "memleak-android-tests.code.lock"
 

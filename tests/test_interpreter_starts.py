@@ -19,7 +19,8 @@ POOLS = {"host/fleet/engines.py"}
 ALLOWED = {
     "host/pytest_plugin.py": {
         "['--', sys.executable, *_import_options(), '-m', 'pytest', *map(str, arguments)]"
-    }
+    },
+    "host/symbols/packages.py": {"'python'"},  # a manager of packages
 }
 PLANTED = "import pathlib; pathlib.Path(__file__).with_name('ran').touch()\n"
 

@@ -112,7 +112,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "a.so").read_bytes()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(st.data())
 def test_damaged_files_raise_only_this_error(library: bytes, tmp_path: Path, data: st.DataObject) -> None:
     """Header, program headers and the dynamic section are where damage hurts: half the bytes go there."""

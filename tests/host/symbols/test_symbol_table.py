@@ -83,7 +83,7 @@ def test_table_without_symbols() -> None:
     st.lists(st.tuples(st.integers(0x1000, 0x1040), st.integers(1, 24)), max_size=12),
     st.integers(0xFF0, 0x1060),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_nest_of_ranges_against_a_plain_search(ranges: list[tuple[int, int]], vaddr: int) -> None:
     symbols = [ElfSymbol("f", start, size) for start, size in ranges]
     holding = [start for start, size in ranges if start <= vaddr < start + size]
@@ -127,7 +127,7 @@ def test_section_count_and_offsets_beyond_the_file() -> None:
 
 
 @given(st.binary(max_size=40), st.integers(0, 700))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_overwritten_bytes_cost_names_only(patch: bytes, at: int) -> None:
     data = bytearray(write_elf([ElfSymbol("f", 0x1000, 8), ElfSymbol("g", 0x1100)]))
     data[at : at + len(patch)] = patch

@@ -31,7 +31,7 @@ def test_unknown_fields_are_kept() -> None:
     assert session.target.pid == 2 and [reason.text for reason in session.findings.reasons] == ["a"]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(st.dictionaries(st.sampled_from(NAMES.split()), JSON))
 def test_any_json_is_decoded(fields: dict[str, object]) -> None:
     session = SessionInfo.decode(fields)

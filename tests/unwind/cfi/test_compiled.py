@@ -119,7 +119,7 @@ def section_of(functions: list[tuple[list[bytes], int]]) -> CfiSection:
 DAMAGE = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=30)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(FUNCTIONS, st.one_of(st.just([]), DAMAGE))
 def test_programs_of_all_instructions_and_damaged_sections(
     decoder: None, functions: list[tuple[list[bytes], int]], damage: list[tuple[int, int]]

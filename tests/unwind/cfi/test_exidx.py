@@ -300,7 +300,7 @@ def test_an_index_out_of_order_is_sorted() -> None:
     assert rows_at(source, 0x1FFF, 0x2000) == [run(b""), run(b"\xa8")]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.binary(max_size=1100))
 def test_random_programs_do_no_harm(code: bytes) -> None:
     try:

@@ -298,7 +298,7 @@ ENTRIES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from([0x00, 0x03, 0x1B, 0x0B, 0x01, 0x10, 0x30, 0x02]),
     ENTRIES,
@@ -358,7 +358,7 @@ def test_rows_are_shared() -> None:
     assert ids[0] == ids[2] != ids[1] and len(table.rows) == 2
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.binary(max_size=60), st.binary(max_size=20))
 def test_random_programs_do_no_harm(program: bytes, initial: bytes) -> None:
     table = table_of(program, cie=Cie(CIE.initial + initial))

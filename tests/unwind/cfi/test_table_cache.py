@@ -220,7 +220,7 @@ def test_many_writers_at_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6))
 def test_lying_entries_with_good_checksums_do_no_harm(changes: list[tuple[int, int]]) -> None:
     """A writer of the folder can forge rows, but nothing else."""

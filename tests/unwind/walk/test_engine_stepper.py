@@ -79,7 +79,7 @@ def random_samples(seed: int, n: int = 40) -> SampleBatch:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from([b"\xe8\0\0\0\0\xf4\xf4\xf4", WITH_FRAME_POINTER]))
 def test_engine_equals_scalar(seed: int, code: bytes) -> None:
     space, modules = world(code)

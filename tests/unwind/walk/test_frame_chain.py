@@ -56,7 +56,7 @@ def plain_walk(arch: Arch, stack: list[int], frame: int, pc: int, mask: int) -> 
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @pytest.mark.parametrize("name", ["x86_64", "arm64", "arm32"])
 def test_any_slice_is_walked_as_a_plain_loop_does(name: str, data: st.DataObject) -> None:
     arch = arch_named(name)

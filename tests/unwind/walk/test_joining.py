@@ -114,7 +114,7 @@ def test_nothing_to_join() -> None:
         join_truncated(batch([WHOLE]), np.array([1]), overlap=0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=9), min_size=1, max_size=12), st.data())
 def test_a_thread_with_one_caller_per_frame(paths: list[list[int]], data: st.DataObject) -> None:
     """Functions are named by their whole path: what is joined is what was cut, and all of it that others saw."""

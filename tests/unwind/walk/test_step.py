@@ -267,7 +267,7 @@ STACKS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(PROGRAMS, STACKS, st.sampled_from([STOPPING, WITH_FRAME_POINTER]))
 def test_lockstep_equals_scalar_whatever_the_rules(
     programs: list[list[bytes] | None], stacks: list[CapturedStack], instructions: bytes
