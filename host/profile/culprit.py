@@ -51,6 +51,8 @@ _WRAPPER = re.compile(
     r"|(os::(m|re)alloc|(Rea|A)llocateHeap)\(.*\)"  # HotSpot
     r"|__rust_(re)?alloc(_zeroed)?|__rg_(re)?alloc|__rdl_(re)?alloc\w*|mi_(heap_)?(m|c|re)alloc\w*|je_(m|c|re)alloc\w*"
 )
+# It passes on calls of ctypes, cffi, Ruby's fiddle, JNA: the caller or the called library answers. Wheels have a copy of their own.
+_FORWARDER = re.compile(r"libffi(-[0-9a-f]+)?\.so[\w.]*")
 # Programs and libraries that run code of another language: what is outside of them answers first.
 _INTERPRETER = re.compile(
     r"(.*/)?(node(js)?|libnode\.so[\w.]*|ruby[\d.]*|libruby[\w.-]*|perl[\d.]*|libperl\.so[\w.]*|php[\d.-]*\w*|libphp[\w.]*"
@@ -178,7 +180,12 @@ def _role(module: str, function: str, file: str, owner: Owner | None) -> Role:
     is_python = PYTHON_MODULE.fullmatch(module)
     if (is_python or _INTERPRETER.fullmatch(module)) and _EVALUATES.fullmatch(function):
         return Role.EVALUATES
-    if not module or RUNTIME_MODULE.fullmatch(name) or _WRAPPER.fullmatch(function):
+    if (
+        not module
+        or RUNTIME_MODULE.fullmatch(name)
+        or _FORWARDER.fullmatch(name)
+        or _WRAPPER.fullmatch(function)
+    ):
         return Role.LIBRARY
     if is_python:
         return Role.INTERPRETER
