@@ -90,6 +90,11 @@ def test_what_does_not_grow_is_a_line() -> None:
     ]
 
 
+def test_a_program_in_a_deep_folder_keeps_its_name() -> None:
+    target = replace(profile().target, command=f"/{'d' * 90}/bin/python3.12 -m app 80")
+    assert text_of(answered(CACHE, target=target)).startswith("NOT GROWING  python3.12 -m app 80 (pid 4711) ")
+
+
 def test_it_stays_within_a_screen() -> None:
     """A hundred places with names of a thousand characters, and notes."""
     long = place("n" * 1000 + "::f(int)", 1 << 20, 3, grows(70_000), file=f"/{'d' * 500}/a.cc", line=3)
