@@ -34,6 +34,8 @@ NAME_MAX = 60
 CALLED_MAX = 40
 CALLERS_MAX = 6
 _FILE_MAX = 40
+_FILE_MIN = 12
+_NAME_AND_FILE_MAX = 70  # so that the line's number stays on the screen
 _LEAK_WORDS = {
     LeakKind.STILL_REACHABLE: "still referenced",
     LeakKind.POSSIBLY_LOST: "maybe lost",
@@ -161,7 +163,12 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     if module and is_generated(place.module):
         name = name or code_label(place.module)
     name = name or (f"nameless code of {module}" if module else "no stack")
-    at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
+    room = max(_FILE_MIN, min(_FILE_MAX, _NAME_AND_FILE_MAX - min(len(name), NAME_MAX)))
+    at = (
+        f"{_file(place.file, options, room)}:{place.line}"
+        if place.file
+        else f"[{module}]" * bool(place.function)
+    )
     if place.package is not None:
         at += f"{' ' * bool(at)}· {package_text(place.package)}"
     if site is not None and name and (called := called_function(site.frames)):
@@ -206,10 +213,10 @@ def _module_text(module: str) -> str:
     return code_label(module) if is_generated(module) else f"[{module_name(module)}]"
 
 
-def _file(file: str | None, options: ReportOptions) -> str:
+def _file(file: str | None, options: ReportOptions, most: int = _FILE_MAX) -> str:
     """Relative to the working directory; of a long path the end."""
     name = relative_source(file or "", options.source_root)
-    return printable(name) if len(name) <= _FILE_MAX else f"…{printable(name[1 - _FILE_MAX :])}"
+    return printable(name) if len(name) <= most else f"…{printable(name[1 - most :])}"
 
 
 def _middle_cut(name: str, most: int = NAME_MAX) -> str:

@@ -135,6 +135,11 @@ def test_code_without_a_name_has_its_address_and_the_way_to_lines(module: str, w
     assert [line for line in lines if "no lines" in line] == [f"no lines of mawk: {way_out}"] * bool(way_out)
 
 
+def test_a_long_path_keeps_the_number_of_its_line() -> None:
+    long = place("n" * 50, 1 << 20, 3, grows(70_000), file=f"/{'d' * 500}/server.py", line=12_308)
+    assert "/server.py:12308" in text_of(answered(long)).splitlines()[3]
+
+
 @pytest.mark.parametrize(
     ("package", "said"),
     [
