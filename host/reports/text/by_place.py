@@ -7,7 +7,7 @@ from textwrap import wrap
 from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState, Package, Place
 from memleak_android.host.profile.answering import counted_places, growing_places
-from memleak_android.host.profile.coverage import what_lacks
+from memleak_android.host.profile.coverage import what_is_tolerated, what_lacks
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
 from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.profile import CallSite, LeakKind, Profile, SymbolClass
@@ -19,7 +19,7 @@ from memleak_android.host.reports.base import ReportOptions, relative_source
 from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text
 from memleak_android.host.reports.text.gate import gate_text
-from memleak_android.host.reports.text.measurement import measured_line
+from memleak_android.host.reports.text.measurement import TOLERATED_SHOWN_MAX, measured_line
 from memleak_android.host.reports.text.messages import way_out
 from memleak_android.host.reports.text.processes import process_lines
 from memleak_android.host.reports.text.source import source_line_text
@@ -242,8 +242,9 @@ def _rest_line(others: Sequence[Place], options: ReportOptions) -> str:
 
 
 def _notes(profile: Profile) -> Iterator[tuple[str, str]]:
-    """What the measured line does not say already."""
-    known = set(what_lacks(profile.coverage)[:1])
+    """What the first line and the measured line do not say already."""
+    tolerated = what_is_tolerated(profile.coverage)[:TOLERATED_SHOWN_MAX]
+    known = {*what_lacks(profile.coverage)[:1], *tolerated, *([profile.answer.why] if profile.answer else [])}
     notes = [note for note in profile.notes if note not in known]
     for note in notes[:NOTES_MAX]:
         found = wrap(f"note: {printable(note)}", WIDTH, subsequent_indent="      ")
@@ -258,4 +259,6 @@ def _next_step(profile: Profile, answer: Answer) -> str:
     is_short = profile.growth is None or not profile.growth.is_judged
     if answer.state is AnswerState.CANNOT_TELL and is_short and profile.target.exit_status is None:
         return messages.NEXT_LONGER
+    if answer.state is AnswerState.CANNOT_TELL and "use --" in answer.why:
+        return messages.NEXT_AS_SAID
     return messages.NEXT[answer.state]

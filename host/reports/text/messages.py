@@ -65,6 +65,7 @@ OWN_MODULE = "pass --symbols with the unstripped {}: a folder, or an APK, AAB or
 NEXT_MORE_LIVE = "again with a higher --max-live"
 NEXT_SYMBOLS = "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
 NEXT_LONGER = "measure longer: growth needs five snapshots, which take about 5 s (--interval 200ms: 1 s)"
+NEXT_AS_SAID = "again, as the first line says; -v names all that is missing"
 NEXT = {
     AnswerState.LEAKING: "-v shows whole stacks, --reachability what is lost, -o x.html a page; --live watches it",
     AnswerState.NOT_GROWING: "-v shows what is held; a slow leak needs a longer measurement, or work that repeats",

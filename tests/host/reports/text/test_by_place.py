@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memleak_android.host.profile.answer import Package, Place
+from memleak_android.host.profile.answer import Answer, AnswerState, Package, Place
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition, Reason, findings, is_sufficient
@@ -138,6 +138,15 @@ def test_code_without_a_name_has_its_address_and_the_way_to_lines(module: str, w
 def test_a_long_path_keeps_the_number_of_its_line() -> None:
     long = place("n" * 50, 1 << 20, 3, grows(70_000), file=f"/{'d' * 500}/server.py", line=12_308)
     assert "/server.py:12308" in text_of(answered(long)).splitlines()[3]
+
+
+def test_what_the_first_line_says_is_no_note() -> None:
+    why = "its child process 9 (python3) was not measured: use --follow, or --pid 9"
+    coverage = findings(Condition, [Reason(Condition.PROGRAMS, Met.TOLERATED, why)])
+    answer = Answer(AnswerState.CANNOT_TELL, why)
+    text = text_of(replace(answered(CACHE, coverage=coverage, notes=(why, "another")), answer=answer))
+    assert "note: another\n" in text and "note: its child" not in text
+    assert text.endswith("\nnext: again, as the first line says; -v names all that is missing\n")
 
 
 @pytest.mark.parametrize(
