@@ -11,7 +11,7 @@ from memleak_android.host.profile.coverage import what_is_tolerated, what_lacks
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
 from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.profile import CallSite, LeakKind, Profile, SymbolClass
-from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.profile.runtime_sites import JIT_FRAMES, module_name
 from memleak_android.host.profile.short_names import short_name
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedPart
@@ -67,7 +67,7 @@ def lines(profile: Profile, answer: Answer, options: ReportOptions) -> Iterator[
         yield "", f"gate: {gate_text(profile.gate)}"
     yield from _notes(profile)
     if missing := _missing_lines(profile, shown):
-        yield "", _cut(missing)
+        yield from (("", line) for line in wrap(missing, WIDTH, subsequent_indent="  ")[:LINES_MAX])
     status = profile.target.exit_status
     measured = measured_line(profile) + (f"; the program {exit_text(status)}" if status is not None else "")
     yield from (("dim", line) for line in wrap(measured, WIDTH, subsequent_indent="  ")[:LINES_MAX])
@@ -143,7 +143,10 @@ def _sums(place: Place) -> str:
 
 
 def _missing_lines(profile: Profile, shown: Sequence[Place]) -> str:
-    """Of the first place without a line: how to get it; "" = all have one."""
+    """Of the first place without a line: how to get it; "" = all have one. Generated code's comes with its name."""
+    nameless = next((one.module for one in shown if is_generated(one.module) and not one.function), "")
+    if nameless and code_label(nameless) != JIT_FRAMES:
+        return f"no names of generated code: {messages.GENERATED_CODE}"
     build_ids = {
         each.module: each.build_id for each in profile.modules if each.symbols is not SymbolClass.LINES
     }
@@ -256,9 +259,9 @@ def _notes(profile: Profile) -> Iterator[tuple[str, str]]:
 def _next_step(profile: Profile, answer: Answer) -> str:
     if "table_full" in profile.totals.lost:
         return messages.NEXT_MORE_LIVE
+    if answer.state is AnswerState.CANNOT_TELL and "use --" in answer.why:
+        return messages.NEXT_AS_SAID
     is_short = profile.growth is None or not profile.growth.is_judged
     if answer.state is AnswerState.CANNOT_TELL and is_short and profile.target.exit_status is None:
         return messages.NEXT_LONGER
-    if answer.state is AnswerState.CANNOT_TELL and "use --" in answer.why:
-        return messages.NEXT_AS_SAID
     return messages.NEXT[answer.state]

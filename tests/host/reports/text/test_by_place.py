@@ -135,6 +135,13 @@ def test_code_without_a_name_has_its_address_and_the_way_to_lines(module: str, w
     assert [line for line in lines if "no lines" in line] == [f"no lines of mawk: {way_out}"] * bool(way_out)
 
 
+@pytest.mark.parametrize(("module", "has_map"), [("[anon]", True), ("/memfd:jit-cache (deleted)", False)])
+def test_the_way_to_the_names_of_generated_code(module: str, has_map: bool) -> None:
+    """ART writes no perf map."""
+    text = text_of(answered(replace(place("", 23_207, 23, grows(70_000)), module=module)))
+    assert ("\nno names of generated code: node --perf-basic-prof, " in text) == has_map
+
+
 def test_a_long_path_keeps_the_number_of_its_line() -> None:
     long = place("n" * 50, 1 << 20, 3, grows(70_000), file=f"/{'d' * 500}/server.py", line=12_308)
     assert "/server.py:12308" in text_of(answered(long)).splitlines()[3]
