@@ -121,14 +121,16 @@ def _has_scripts(frames: Sequence[Frame]) -> bool:
 def _innermost(frames: Sequence[Frame]) -> list[tuple[Frame, "Role"]]:
     """Up to interpreted code; where its frames are known and none so far is the program's own, up to the code that called it …"""
     found = list[tuple[Frame, Role]]()
-    has_own = False
+    has_own = has_scripts = False
     for frame in frames:
         if not (frame.module or frame.address):
             continue
         role = _role_of(frame)
         found.append((frame, role))
         has_own |= role is Role.OWN
-        if role is Role.NAMED_OWN or (role is Role.EVALUATES and (has_own or not _has_scripts(frames))):
+        if role is Role.EVALUATES and not has_own:
+            has_scripts = has_scripts or _has_scripts(frames)
+        if role is Role.NAMED_OWN or (role is Role.EVALUATES and (has_own or not has_scripts)):
             return found
     return _as_program(found)
 
