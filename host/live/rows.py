@@ -51,6 +51,8 @@ def duration(seconds: float) -> str:
 def _function(site: SiteLine, sites: Sites) -> str:
     frame = own_frame(site, sites)
     name = frame.function if frame else "no stack"
+    if frame is not None and name.startswith("<"):  # `<module>`, `<lambda>`: only the file tells them apart
+        name += f" {_source(site, sites)}"
     return name if site.kind == "user" else f"[{site.kind}] {name}"
 
 

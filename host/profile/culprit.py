@@ -51,6 +51,8 @@ _WRAPPER = re.compile(
     r"|(os::(m|re)alloc|(Rea|A)llocateHeap)\(.*\)"  # HotSpot
     r"|__rust_(re)?alloc(_zeroed)?|__rg_(re)?alloc|__rdl_(re)?alloc\w*|mi_(heap_)?(m|c|re)alloc\w*|je_(m|c|re)alloc\w*"
 )
+# It passes on calls of ctypes, cffi, Ruby's fiddle, JNA: the caller or the called library answers. Wheels have a copy of their own.
+_FORWARDER = re.compile(r"libffi(-[0-9a-f]+)?\.so[\w.]*")
 # Programs and libraries that run code of another language: what is outside of them answers first.
 _INTERPRETER = re.compile(
     r"(.*/)?(node(js)?|libnode\.so[\w.]*|ruby[\d.]*|libruby[\w.-]*|perl[\d.]*|libperl\.so[\w.]*|php[\d.-]*\w*|libphp[\w.]*"
@@ -119,14 +121,16 @@ def _has_scripts(frames: Sequence[Frame]) -> bool:
 def _innermost(frames: Sequence[Frame]) -> list[tuple[Frame, "Role"]]:
     """Up to interpreted code; where its frames are known and none so far is the program's own, up to the code that called it …"""
     found = list[tuple[Frame, Role]]()
-    has_own = False
+    has_own = has_scripts = False
     for frame in frames:
         if not (frame.module or frame.address):
             continue
         role = _role_of(frame)
         found.append((frame, role))
         has_own |= role is Role.OWN
-        if role is Role.NAMED_OWN or (role is Role.EVALUATES and (has_own or not _has_scripts(frames))):
+        if role is Role.EVALUATES and not has_own:
+            has_scripts = has_scripts or _has_scripts(frames)
+        if role is Role.NAMED_OWN or (role is Role.EVALUATES and (has_own or not has_scripts)):
             return found
     return _as_program(found)
 
@@ -178,7 +182,12 @@ def _role(module: str, function: str, file: str, owner: Owner | None) -> Role:
     is_python = PYTHON_MODULE.fullmatch(module)
     if (is_python or _INTERPRETER.fullmatch(module)) and _EVALUATES.fullmatch(function):
         return Role.EVALUATES
-    if not module or RUNTIME_MODULE.fullmatch(name) or _WRAPPER.fullmatch(function):
+    if (
+        not module
+        or RUNTIME_MODULE.fullmatch(name)
+        or _FORWARDER.fullmatch(name)
+        or _WRAPPER.fullmatch(function)
+    ):
         return Role.LIBRARY
     if is_python:
         return Role.INTERPRETER

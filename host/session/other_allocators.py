@@ -63,8 +63,8 @@ def python_objects(capture: Capture, options: SessionOptions) -> list[Reason]:
     if not is_of_bpf or (options.command and by_malloc):
         return []
     text = (
-        "Python's objects of up to 512 bytes were not counted, only their arenas"
-        " (--tracer preload -- CMD or --tracer plt --pid N counts them)"
+        "Python's objects of up to 512 bytes were not counted, and its lines not read"
+        " (--tracer preload -- CMD or --tracer plt --pid N does both)"
     )
     looked_at = set[str]()
     for pid, mapping in _code_mappings(capture):

@@ -1,5 +1,7 @@
 """The first line: whether the program leaks, how fast and in how many places."""
 
+from pathlib import PurePosixPath
+
 from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState
 from memleak_android.host.profile.answering import counted_places, growing_places, held_places
@@ -100,9 +102,9 @@ def subject(profile: Profile) -> str:
     """`./server --port 80 (pid 15129)`; `the whole machine`. Of a long command's program the file alone: arguments tell more."""
     target = profile.target
     name = printable(target.package or target.command)
-    if len(name) > COMMAND_MAX and name.startswith("/"):
-        program, *arguments = name.split(" ")
-        name = " ".join([program.rpartition("/")[2], *arguments])
+    program, gap, arguments = name.partition(" ")
+    if len(name) > COMMAND_MAX:
+        name = f"{PurePosixPath(program).name}{gap}{arguments}"
     name = name if len(name) <= COMMAND_MAX else f"{name[: COMMAND_MAX - 1]}…"
     if not target.pid:
         return name or "the whole machine"

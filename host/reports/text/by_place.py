@@ -7,11 +7,11 @@ from textwrap import wrap
 from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState, Package, Place
 from memleak_android.host.profile.answering import counted_places, growing_places
-from memleak_android.host.profile.coverage import what_lacks
+from memleak_android.host.profile.coverage import what_is_tolerated, what_lacks
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
 from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.profile import CallSite, LeakKind, Profile, SymbolClass
-from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.profile.runtime_sites import JIT_FRAMES, module_name
 from memleak_android.host.profile.short_names import short_name
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedPart
@@ -19,7 +19,7 @@ from memleak_android.host.reports.base import ReportOptions, relative_source
 from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text
 from memleak_android.host.reports.text.gate import gate_text
-from memleak_android.host.reports.text.measurement import measured_line
+from memleak_android.host.reports.text.measurement import TOLERATED_SHOWN_MAX, measured_line
 from memleak_android.host.reports.text.messages import way_out
 from memleak_android.host.reports.text.processes import process_lines
 from memleak_android.host.reports.text.source import source_line_text
@@ -34,6 +34,8 @@ NAME_MAX = 60
 CALLED_MAX = 40
 CALLERS_MAX = 6
 _FILE_MAX = 40
+_FILE_MIN = 12
+_NAME_AND_FILE_MAX = 70  # so that the line's number stays on the screen
 _LEAK_WORDS = {
     LeakKind.STILL_REACHABLE: "still referenced",
     LeakKind.POSSIBLY_LOST: "maybe lost",
@@ -65,7 +67,7 @@ def lines(profile: Profile, answer: Answer, options: ReportOptions) -> Iterator[
         yield "", f"gate: {gate_text(profile.gate)}"
     yield from _notes(profile)
     if missing := _missing_lines(profile, shown):
-        yield "", _cut(missing)
+        yield from (("", line) for line in wrap(missing, WIDTH, subsequent_indent="  ")[:LINES_MAX])
     status = profile.target.exit_status
     measured = measured_line(profile) + (f"; the program {exit_text(status)}" if status is not None else "")
     yield from (("dim", line) for line in wrap(measured, WIDTH, subsequent_indent="  ")[:LINES_MAX])
@@ -141,7 +143,10 @@ def _sums(place: Place) -> str:
 
 
 def _missing_lines(profile: Profile, shown: Sequence[Place]) -> str:
-    """Of the first place without a line: how to get it; "" = all have one."""
+    """Of the first place without a line: how to get it; "" = all have one. Generated code's comes with its name."""
+    nameless = next((one.module for one in shown if is_generated(one.module) and not one.function), "")
+    if nameless and code_label(nameless) != JIT_FRAMES:
+        return f"no names of generated code: {messages.GENERATED_CODE}"
     build_ids = {
         each.module: each.build_id for each in profile.modules if each.symbols is not SymbolClass.LINES
     }
@@ -161,7 +166,12 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     if module and is_generated(place.module):
         name = name or code_label(place.module)
     name = name or (f"nameless code of {module}" if module else "no stack")
-    at = f"{_file(place.file, options)}:{place.line}" if place.file else f"[{module}]" * bool(place.function)
+    room = max(_FILE_MIN, min(_FILE_MAX, _NAME_AND_FILE_MAX - min(len(name), NAME_MAX)))
+    at = (
+        f"{_file(place.file, options, room)}:{place.line}"
+        if place.file
+        else f"[{module}]" * bool(place.function)
+    )
     if place.package is not None:
         at += f"{' ' * bool(at)}· {package_text(place.package)}"
     if site is not None and name and (called := called_function(site.frames)):
@@ -206,10 +216,10 @@ def _module_text(module: str) -> str:
     return code_label(module) if is_generated(module) else f"[{module_name(module)}]"
 
 
-def _file(file: str | None, options: ReportOptions) -> str:
+def _file(file: str | None, options: ReportOptions, most: int = _FILE_MAX) -> str:
     """Relative to the working directory; of a long path the end."""
     name = relative_source(file or "", options.source_root)
-    return printable(name) if len(name) <= _FILE_MAX else f"…{printable(name[1 - _FILE_MAX :])}"
+    return printable(name) if len(name) <= most else f"…{printable(name[1 - most :])}"
 
 
 def _middle_cut(name: str, most: int = NAME_MAX) -> str:
@@ -235,8 +245,9 @@ def _rest_line(others: Sequence[Place], options: ReportOptions) -> str:
 
 
 def _notes(profile: Profile) -> Iterator[tuple[str, str]]:
-    """What the measured line does not say already."""
-    known = set(what_lacks(profile.coverage)[:1])
+    """What the first line and the measured line do not say already."""
+    tolerated = what_is_tolerated(profile.coverage)[:TOLERATED_SHOWN_MAX]
+    known = {*what_lacks(profile.coverage)[:1], *tolerated, *([profile.answer.why] if profile.answer else [])}
     notes = [note for note in profile.notes if note not in known]
     for note in notes[:NOTES_MAX]:
         found = wrap(f"note: {printable(note)}", WIDTH, subsequent_indent="      ")
@@ -248,6 +259,8 @@ def _notes(profile: Profile) -> Iterator[tuple[str, str]]:
 def _next_step(profile: Profile, answer: Answer) -> str:
     if "table_full" in profile.totals.lost:
         return messages.NEXT_MORE_LIVE
+    if answer.state is AnswerState.CANNOT_TELL and "use --" in answer.why:
+        return messages.NEXT_AS_SAID
     is_short = profile.growth is None or not profile.growth.is_judged
     if answer.state is AnswerState.CANNOT_TELL and is_short and profile.target.exit_status is None:
         return messages.NEXT_LONGER

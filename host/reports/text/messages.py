@@ -2,9 +2,9 @@
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import AnswerState
-from memleak_android.host.profile.generated_code import is_generated
+from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.growth import Trend
-from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.profile.runtime_sites import JIT_FRAMES, module_name
 from memleak_android.host.profile.unowned import UnownedPart
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) comes between them.
@@ -54,7 +54,8 @@ UNASKED = "their stacks were not asked for"
 APPROXIMATE = "approximate: some of these blocks may belong to another stack"
 
 # Ways to names for the code of a module.
-GENERATED_CODE = "it was compiled while the program ran, and only that compiler knew its functions"
+JIT_CODE = "it was compiled while the program ran, and only that compiler knew its functions"
+GENERATED_CODE = "node --perf-basic-prof, .NET's DOTNET_PerfMapEnabled=1 or Java's perf-map-agent names it"
 NO_BUILD_ID = "files of symbols are found by build-id: link it with -Wl,--build-id and measure again"
 SYSTEM_MODULE = "set DEBUGINFOD_URLS=https://debuginfod.elfutils.org, or pass --symbols with its debug file"
 IMAGE_MODULE = "pass --symbols with the unstripped libraries of the device's build"
@@ -64,6 +65,7 @@ OWN_MODULE = "pass --symbols with the unstripped {}: a folder, or an APK, AAB or
 # The last line of a report.
 NEXT_MORE_LIVE = "again with a higher --max-live"
 NEXT_SYMBOLS = "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
+NEXT_AS_SAID = "again, as the first line says; -v names all that is missing"
 NEXT_LONGER = "measure longer: growth needs five snapshots, which take about 5 s (--interval 200ms: 1 s)"
 NEXT = {
     AnswerState.LEAKING: "-v shows whole stacks, --reachability what is lost, -o x.html a page; --live watches it",
@@ -86,7 +88,7 @@ _OF_PACKAGES = ("/site-packages/", "/dist-packages/", "/node_modules/")
 def way_out(module: str, build_id: str) -> str:
     """The option that would name the code of a module."""
     if is_generated(module):
-        return GENERATED_CODE
+        return JIT_CODE if code_label(module) == JIT_FRAMES else GENERATED_CODE
     if any(folder in module for folder in _OF_PACKAGES):
         return PACKAGE_MODULE
     if not build_id:

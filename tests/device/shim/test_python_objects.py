@@ -164,6 +164,8 @@ def test_bpf_says_that_objects_are_missing(tmp_path: Path) -> None:
     assert held(report) == BY_MALLOC
     (programs,) = (each for each in report["coverage"] if each["condition"] == "programs")
     assert programs["answer"] == "tolerated"
-    assert programs["reasons"][0].startswith("Python's objects of up to 512 bytes were not counted")
+    assert programs["reasons"][0].startswith(
+        "Python's objects of up to 512 bytes were not counted, and its lines not read (--tracer preload"
+    )
     by_malloc = run("bpf", tmp_path, *command, environment={**environment, "PYTHONMALLOC": "malloc"}).report
     assert (by_malloc["measurement"], held(by_malloc)) == ("complete", ALL)

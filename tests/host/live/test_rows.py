@@ -18,6 +18,7 @@ from memleak_android.host.live.view import (
 )
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import LeakKind, LeakSum
+from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
 from tests.support.builders.profiles import (
     CODEC,
     DECODE,
@@ -51,6 +52,14 @@ def test_a_site_equals_the_reports() -> None:
     assert partial.end.startswith("STACK_TRUNCATED: the rest lies outside") and "approximate" in partial.about
     assert partial.stderr_space == 31 and "± 31" in partial.about
     assert message.frames[partial.frames[1]].function == "libcodec.so+0x123f"
+
+
+def test_code_outside_of_a_function_has_its_file() -> None:
+    """80 columns have none for it."""
+    module = replace(frame(SERVER, "<module>", 0, "/srv/shop/app.py:4"), module=PYTHON_FRAMES)
+    message = sites_message(profile(sites=(site("52", 11, 97, MALLOC, module),)), 1)
+    column = next(one for one in COLUMNS if one.key == "function")
+    assert column.text(message.sites[0], message) == "<module> app.py:4"
 
 
 def test_growth_by_runs_is_by_run() -> None:

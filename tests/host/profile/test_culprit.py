@@ -128,6 +128,7 @@ def python(function: str, source: str) -> Frame:
 
 
 HANDLE, SERVE = python("Worker.handle", "/srv/app.py:88"), python("serve", "/srv/app.py:9")
+CTYPES = of("/usr/lib/python3.11/lib-dynload/_ctypes.so", "_call_function_pointer")
 LOADS = python("loads", "/usr/lib/python3.11/json/__init__.py:346")
 MADE = python("Point.__init__", "<string>:3")
 COMMAND = python("<module>", "<string>:1")
@@ -137,6 +138,8 @@ COMMAND = python("<module>", "<string>:1")
     ("frames", "expected"),
     [
         ((TUPLE, HANDLE, SERVE, EVALUATES), HANDLE),
+        ((of("/usr/lib/libffi.so.8.1.2", ""), CTYPES, HANDLE, SERVE, EVALUATES), HANDLE),
+        ((of("/app/site-packages/x.libs/libffi-a3f2.so.8", "ffi_call"), CTYPES, HANDLE, EVALUATES), HANDLE),
         ((TUPLE, LOADS, HANDLE, EVALUATES), HANDLE),
         ((TUPLE, LOADS, EVALUATES, TUPLE, HANDLE, EVALUATES), HANDLE),  # called back by the interpreter
         ((TUPLE, python("encode", "/venv/lib/python3.11/site-packages/x/y.py:3"), EVALUATES, SERVE), SERVE),

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memleak_android.host.profile.answer import Package, Place
+from memleak_android.host.profile.answer import Answer, AnswerState, Package, Place
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition, Reason, findings, is_sufficient
@@ -91,6 +91,11 @@ def test_what_does_not_grow_is_a_line() -> None:
     ]
 
 
+def test_a_program_in_a_deep_folder_keeps_its_name() -> None:
+    target = replace(profile().target, command=f"/{'d' * 90}/bin/python3.12 -m app 80")
+    assert text_of(answered(CACHE, target=target)).startswith("NOT GROWING  python3.12 -m app 80 (pid 4711) ")
+
+
 def test_it_stays_within_a_screen() -> None:
     """A hundred places with names of a thousand characters, and notes."""
     long = place("n" * 1000 + "::f(int)", 1 << 20, 3, grows(70_000), file=f"/{'d' * 500}/a.cc", line=3)
@@ -129,6 +134,27 @@ def test_code_without_a_name_has_its_address_and_the_way_to_lines(module: str, w
     name = "mawk+0x1000" if way_out else "[generated code]"
     assert lines[3].endswith(f"       23  {name}")
     assert [line for line in lines if "no lines" in line] == [f"no lines of mawk: {way_out}"] * bool(way_out)
+
+
+@pytest.mark.parametrize(("module", "has_map"), [("[anon]", True), ("/memfd:jit-cache (deleted)", False)])
+def test_the_way_to_the_names_of_generated_code(module: str, has_map: bool) -> None:
+    """ART writes no perf map."""
+    text = text_of(answered(replace(place("", 23_207, 23, grows(70_000)), module=module)))
+    assert ("\nno names of generated code: node --perf-basic-prof, " in text) == has_map
+
+
+def test_a_long_path_keeps_the_number_of_its_line() -> None:
+    long = place("n" * 50, 1 << 20, 3, grows(70_000), file=f"/{'d' * 500}/server.py", line=12_308)
+    assert "/server.py:12308" in text_of(answered(long)).splitlines()[3]
+
+
+def test_what_the_first_line_says_is_no_note() -> None:
+    why = "its child process 9 (python3) was not measured: use --follow, or --pid 9"
+    coverage = findings(Condition, [Reason(Condition.PROGRAMS, Met.TOLERATED, why)])
+    answer = Answer(AnswerState.CANNOT_TELL, why)
+    text = text_of(replace(answered(CACHE, coverage=coverage, notes=(why, "another")), answer=answer))
+    assert "note: another\n" in text and "note: its child" not in text
+    assert text.endswith("\nnext: again, as the first line says; -v names all that is missing\n")
 
 
 @pytest.mark.parametrize(
