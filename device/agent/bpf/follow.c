@@ -3,6 +3,7 @@
 
 #include <bpf/bpf.h>
 #include <stdlib.h>
+#include <sys/sysmacros.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/bpf/images.h"
@@ -16,6 +17,32 @@ static bool is_traced(void *context, ml_u32 pid)
 	return ml_process_set_has(&session->processes, pid);
 }
 
+/*
+ * A probe on one process compares its address space with that of its first thread, which that loses when it ends. A perf event compares
+ * at each call (uprobe_perf_filter() in kernel/trace/trace_uprobe.c), a link for many probes only where code is mapped
+ * (uprobe_multi_link_filter() in kernel/trace/bpf_trace.c).
+ */
+static void report_lost_probes(struct ml_bpf_session *session, const char *reason)
+{
+	if (session->base.config->follow || session->base.config->whole_machine || session->has_lost_probes)
+		return;
+	session->has_lost_probes = true;
+	session->base.lost[ML_LOST_PROGRAMS]++;
+	ml_blocks_log("pid %d %s; later allocations were not measured (use --follow)", session->base.pid, reason);
+}
+
+static bool is_probed(const struct ml_config *config, const struct ml_mapping *record)
+{
+	for (int i = 0; i < config->n_probes; i++) {
+		const struct ml_file_version *version = &config->files[config->probes[i].file].version;
+
+		if (version->inode == record->inode && version->device == makedev(record->device_major, record->device_minor) &&
+		    config->probes[i].entry_offset - record->file_offset < record->end - record->start)
+			return true;
+	}
+	return false;
+}
+
 static void on_mapping(void *context, const struct ml_mapping *record, const char *path)
 {
 	struct ml_bpf_session *session = context;
@@ -23,6 +50,8 @@ static void on_mapping(void *context, const struct ml_mapping *record, const cha
 
 	if (record->protection & 4 /* PROT_EXEC */)
 		ml_bpf_code_mapped(&session->bpf, record->start, record->end);
+	if (ml_process_set_has_left(&session->processes, record->pid) && is_probed(session->base.config, record))
+		report_lost_probes(session, "mapped traced code after its first thread exited");
 	ml_frames_forget(session->frames, record->pid);
 	ml_blocks_writev(ML_BLOCK_MAPPINGS, parts, 2);
 }
@@ -66,15 +95,6 @@ void ml_bpf_follow_report_all(struct ml_bpf_session *session)
 	}
 }
 
-/* The kernel removes a probe on one process with its first thread: uprobe_perf_filter() in kernel/trace/trace_uprobe.c. */
-static void report_lost_probes(struct ml_bpf_session *session, const char *reason)
-{
-	if (session->base.config->follow || session->base.config->whole_machine)
-		return;
-	session->base.lost[ML_LOST_PROGRAMS]++;
-	ml_blocks_log("pid %d %s; later allocations were not measured (use --follow)", session->base.pid, reason);
-}
-
 static void on_process(void *context, const struct ml_process *record)
 {
 	struct ml_bpf_session *session = context;
@@ -102,7 +122,8 @@ static void on_process(void *context, const struct ml_process *record)
 
 void ml_bpf_follow_first_thread(struct ml_bpf_session *session)
 {
-	if (ml_process_set_goes_on(&session->processes, (ml_u32)session->base.pid, ml_clock_ns()))
+	if (ml_process_set_goes_on(&session->processes, (ml_u32)session->base.pid, ml_clock_ns()) &&
+	    !(session->bpf.has_multi && ml_uprobe_multi_sees(ML_CALLS_LATE)))
 		report_lost_probes(session, "continued after its first thread exited");
 }
 

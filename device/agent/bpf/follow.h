@@ -19,7 +19,7 @@ bool ml_bpf_follow_report(struct ml_bpf_session *session, ml_u32 pid);
 /* Reports all others, so that each process that holds memory has a name. */
 void ml_bpf_follow_report_all(struct ml_bpf_session *session);
 
-/* Logs if the target continues without its first thread. */
+/* Logs if the target continues without its first thread and its calls are no longer seen. */
 void ml_bpf_follow_first_thread(struct ml_bpf_session *session);
 
 /* Passes on the mapping of this record's stack, once per thread, unless the record reaches its end. */

@@ -132,8 +132,10 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 				.is_system_wide = config->whole_machine,
 				.sees_mappings = ml_tracefs_sees_mappings() };
 	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
-	bpf->has_multi = !bpf->is_old && !config->without_multi &&
-			 ml_uprobe_multi_works(config->lends_memory && ml_bpf_misses_borrowers(config));
+	bpf->has_multi =
+		!bpf->is_old && !config->without_multi &&
+		ml_uprobe_multi_sees(config->lends_memory && ml_bpf_misses_borrowers(config) ? ML_CALLS_IN_LENT_MEMORY :
+											       ML_CALLS_OF_THREADS);
 	error = bpf->is_old ? load_object(bpf, config) : load_current(bpf, config);
 	if (config->n_pairs && (bpf->is_old || (error && error != EPERM))) {
 		return ml_bpf_fail("could not load the BPF programs for --pairs, which need Linux 5.15",

@@ -264,7 +264,7 @@ static ml_u64 unseen_borrowers(const struct ml_bpf_session *session)
 {
 	ml_u64 n = ml_bpf_misses_borrowers(session->base.config) ? ml_bpf_counter(&session->bpf, ML_BPF_BORROWERS) : 0;
 
-	return n && session->bpf.has_multi && !ml_uprobe_multi_works(true) ? n : 0;
+	return n && session->bpf.has_multi && !ml_uprobe_multi_sees(ML_CALLS_IN_LENT_MEMORY) ? n : 0;
 }
 
 static int write_status(void *context)

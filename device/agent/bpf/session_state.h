@@ -42,6 +42,7 @@ struct ml_bpf_session {
 	struct ml_sideband *sideband;
 	struct ml_frames *frames;
 	struct ml_process_set processes; /* traced, not yet exited */
+	bool has_lost_probes;
 	int idle_rounds;
 	ml_u64 next_ended_ns, evidence_records, self_tests, n_children;
 	ml_u64 before_armed[ML_LOST_MAX]; /* counted while the probes were placed one by one */

@@ -3,6 +3,7 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/process/process_maps.h"
+#include "agent/process/thread_states.h"
 #include "agent/protocol/extend.h"
 
 #define CLOSING_THREADS 128
@@ -209,30 +211,76 @@ static bool call_in_borrower(void)
 	return child > 0 && waitpid(child, NULL, __WCLONE) == child;
 }
 
-/* Whether a link on the agent's process sees that call. */
-static bool is_seen(int program, int map, bool (*call)(void))
+static pid_t trial_child;
+static int trial_gate[2]; /* the child begins when its write end is closed */
+
+static void *call_alone(void *unused)
+{
+	while (!ml_thread_has_ended((ml_u32)getpid(), (ml_u32)getpid()))
+		usleep(1000);
+	probed_by_trial(unused);
+	_exit(0);
+}
+
+/* A child that ends its first thread and then calls. */
+static bool fork_child(void)
+{
+	pthread_t thread;
+	char byte;
+
+	if (pipe2(trial_gate, O_CLOEXEC))
+		return false;
+	trial_child = fork();
+	if (!trial_child) {
+		close(trial_gate[1]);
+		if (!read(trial_gate[0], &byte, 1) && !pthread_create(&thread, NULL, call_alone, NULL))
+			syscall(SYS_exit, 0);
+		_exit(1);
+	}
+	close(trial_gate[0]);
+	if (trial_child < 0)
+		close(trial_gate[1]);
+	return trial_child > 0;
+}
+
+static bool call_in_child(void)
+{
+	close(trial_gate[1]);
+	return waitpid(trial_child, NULL, 0) == trial_child;
+}
+
+/* Whether a link on the process sees that call. */
+static bool is_seen(int program, int map, pid_t pid, bool (*call)(void))
 {
 	ml_u64 offset = own_offset((ml_u64)(unsigned long)probed_by_trial), cookie = 0, mark = 0;
 	const struct ml_uprobe_multi probe = {
-		.path = "/proc/self/exe", .offsets = &offset, .cookies = &cookie, .n = 1, .pid = getpid()
+		.path = "/proc/self/exe", .offsets = &offset, .cookies = &cookie, .n = 1, .pid = pid
 	};
 	int link = offset ? ml_uprobe_multi_link(program, &probe) : -1;
-	bool is_called;
 	ml_u32 zero = 0;
+	bool is_ready = link >= 0 && !bpf_map_update_elem(map, &zero, &mark, BPF_ANY);
+	bool is_called = call(); /* also if it cannot be seen: a child waits for it */
 
-	if (link < 0 || bpf_map_update_elem(map, &zero, &mark, BPF_ANY))
-		return false;
-	is_called = call();
-	close(link);
-	return is_called && !bpf_map_lookup_elem(map, &zero, &mark) && mark;
+	if (link >= 0)
+		close(link);
+	return is_ready && is_called && !bpf_map_lookup_elem(map, &zero, &mark) && mark;
 }
 
-static bool try_link(bool lends_memory)
+static bool try_calls(int program, int map, enum ml_uprobe_multi_calls calls)
+{
+	switch (calls) {
+	case ML_CALLS_OF_THREADS: return is_seen(program, map, getpid(), call_in_thread);
+	case ML_CALLS_IN_LENT_MEMORY: return is_seen(program, map, getpid(), call_in_borrower);
+	default: return fork_child() && is_seen(program, map, trial_child, call_in_child);
+	}
+}
+
+static bool try_link(enum ml_uprobe_multi_calls calls)
 {
 	int map = bpf_map_create(BPF_MAP_TYPE_ARRAY, "probe_trial", sizeof(ml_u32), sizeof(ml_u64), 1, NULL);
 	int program = map < 0 ? -1 : load_marking(map);
-	bool works = program >= 0 && is_seen(program, map, call_in_thread) &&
-		     (!lends_memory || is_seen(program, map, call_in_borrower));
+	bool works = program >= 0 && try_calls(program, map, ML_CALLS_OF_THREADS) &&
+		     (calls == ML_CALLS_OF_THREADS || try_calls(program, map, calls));
 
 	if (program >= 0)
 		close(program);
@@ -241,11 +289,11 @@ static bool try_link(bool lends_memory)
 	return works;
 }
 
-bool ml_uprobe_multi_works(bool lends_memory)
+bool ml_uprobe_multi_sees(enum ml_uprobe_multi_calls calls)
 {
-	static int works[2] = { -1, -1 };
+	static int sees[ML_CALLS_KINDS] = { -1, -1, -1 };
 
-	if (works[lends_memory] < 0)
-		works[lends_memory] = try_link(lends_memory);
-	return works[lends_memory];
+	if (sees[calls] < 0)
+		sees[calls] = try_link(calls);
+	return sees[calls];
 }

@@ -20,12 +20,15 @@ struct ml_uprobe_multi {
 /* The program must be loaded for BPF_TRACE_UPROBE_MULTI. Returns the link's descriptor, or -1 with errno set and no probe placed. */
 int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes);
 
+/* Calls of one process. LENT_MEMORY: by its children of vfork() and CLONE_VM. LATE: by threads that outlive the first one. */
+enum ml_uprobe_multi_calls { ML_CALLS_OF_THREADS, ML_CALLS_IN_LENT_MEMORY, ML_CALLS_LATE, ML_CALLS_KINDS };
+
 /*
- * Whether this kernel has such links (Linux 6.6) and those on one process see all of its threads; with lends_memory, also the processes
- * that run in its memory: children of vfork() and CLONE_VM. Before 6.10 the filter lets the first thread pass only (kernel commit
- * 46ba0e49b642), later that thread group only, so a function of the agent is tried, once. Perf events compare address spaces.
+ * Whether this kernel has such links (Linux 6.6) and those on one process see the calls of all its threads, and these. Before 6.10 the
+ * filter lets the first thread pass only (kernel commit 46ba0e49b642), later that thread group only, so a function of the agent is
+ * tried, once. Perf events compare address spaces, so those of one process end with its first thread.
  */
-bool ml_uprobe_multi_works(bool lends_memory);
+bool ml_uprobe_multi_sees(enum ml_uprobe_multi_calls calls);
 
 /* Placed probes and attached tracepoints. All zero: none. */
 struct ml_links {

@@ -51,14 +51,21 @@ void ml_process_set_leave(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns)
 		set->processes[i] = (struct ml_traced_process){ .pid = pid, .state = LEAVING, .left_ns = now_ns };
 }
 
+bool ml_process_set_has_left(const struct ml_process_set *set, ml_u32 pid)
+{
+	size_t i = find(set, pid);
+
+	return i < set->count && set->processes[i].state != RUNNING;
+}
+
 bool ml_process_set_stay(struct ml_process_set *set, ml_u32 pid)
 {
 	size_t i = find(set, pid);
-	bool is_leaving = i < set->count && set->processes[i].state == LEAVING;
+	bool has_left = ml_process_set_has_left(set, pid);
 
 	if (i < set->count)
 		set->processes[i].state = RUNNING;
-	return is_leaving;
+	return has_left;
 }
 
 bool ml_process_set_goes_on(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns)

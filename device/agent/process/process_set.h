@@ -23,6 +23,9 @@ int ml_process_set_add(struct ml_process_set *set, ml_u32 pid);
 /* Its first thread has ended. */
 void ml_process_set_leave(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns);
 
+/* Whether its first thread has ended. */
+bool ml_process_set_has_left(const struct ml_process_set *set, ml_u32 pid);
+
 /* The process runs another program. Returns whether one of its other threads called exec. */
 bool ml_process_set_stay(struct ml_process_set *set, ml_u32 pid);
 

@@ -150,8 +150,8 @@ static int load(struct ml_snoop *snoop, const struct ml_snoop_config *config)
 {
 	int error;
 
-	snoop->has_multi =
-		snoop->has_cookies && !config->without_multi && !config->without_atomics && ml_uprobe_multi_works(false);
+	snoop->has_multi = snoop->has_cookies && !config->without_multi && !config->without_atomics &&
+			   ml_uprobe_multi_sees(ML_CALLS_OF_THREADS);
 	snoop->is_old = config->without_atomics;
 	error = load_object(snoop, config);
 	if (error && error != EPERM && !snoop->is_old) {

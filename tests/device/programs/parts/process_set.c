@@ -47,6 +47,9 @@ static void check_exec_by_another_thread(struct ml_process_set *set)
 	check(!ml_process_set_stay(set, 7), "an exec by the first thread is one by another");
 	ml_process_set_leave(set, 7, 1 * S);
 	check(ml_process_set_stay(set, 7), "an exec by another thread is one by the first");
+	ml_process_set_leave(set, 7, 2 * S);
+	check(ml_process_set_goes_on(set, 7, 4 * S) && ml_process_set_has_left(set, 7), "it does not go on without its first thread");
+	check(ml_process_set_stay(set, 7), "an exec long after the first thread's end is one by the first");
 	ml_process_set_remove(set, 7);
 }
 
