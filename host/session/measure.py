@@ -44,7 +44,7 @@ from memleak_android.host.session.reachability import MemoryLook, ScanMemory
 from memleak_android.host.session.session import Schedule, Session
 from memleak_android.host.session.smaps import LOCAL_MEMORY, ReadMemory, SmapsReader, device_memory
 from memleak_android.host.session.spool import open_spool
-from memleak_android.host.session.unmeasured_children import UnmeasuredChildren
+from memleak_android.host.session.unmeasured_children import UnmeasuredChildren, detached
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.stacks.perf_maps import PerfMaps
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
@@ -319,6 +319,8 @@ def _answer_conditions(
     of_session = [*of_session, *_tell_scenario(plan, capture)]
     others = other_allocators(capture) if plan.target.is_local else []
     others += python_objects(capture, plan.options) if plan.target.is_local else []
+    if plan.target.is_local and plan.options.command and not plan.options.follow:
+        others += detached(capture)
     answers: dict[Condition, Sequence[Reason]] = {
         Condition.SESSION: [Reason(Condition.SESSION, Answer.NO, text) for text in of_session],
         Condition.PROGRAMS: [*unprobed_programs(capture), *hooked_missing(capture), *others],

@@ -1,7 +1,11 @@
-"""Children that hold most of the memory of a program: `timeout 60 ./server`, or a master and its workers."""
+"""Children that hold most of the memory of a program: `timeout 60 ./server`, or a master and its workers.
+
+And those of its own program that outlive it: daemons.
+"""
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -9,8 +13,11 @@ from memleak_android.host.analysis.pipeline import target_pid
 from memleak_android.host.console import printable
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.local.process import read_text
-from memleak_android.host.machine.parse import decimal
+from memleak_android.host.machine.parse import decimal, parse_maps
+from memleak_android.host.profile.coverage import Answer, Condition
+from memleak_android.host.profile.coverage import Reason as Lack
 from memleak_android.host.session.observers import SessionObserver
+from memleak_android.host.wire.blocks import Reason
 
 _LOOKED_AT_MAX = 64  # threads, and children
 _SHARE_MIN = 0.5  # of the target's own memory
@@ -46,6 +53,49 @@ class UnmeasuredChildren(SessionObserver):
         name = printable(_field(pid, "Name") or "?")
         self._text = f"its child process {pid} ({name}) was not measured: use --follow, or --pid {pid}"
         self.capture.session |= {_LEFT_OUT: [*others, self._text]}
+
+
+def detached(capture: Capture) -> list[Lack]:
+    """The process in which a command goes on that has itself ended: an orphan of the same program, begun meanwhile.
+
+    By fork() and setsid() its parent, group and session may all be new, and its parent may have ended before any snapshot.
+    """
+    target, end, hello = target_pid(capture), capture.end, capture.hello
+    if not target or hello is None or end is None or int(end["reason"]) != Reason.TARGET_EXIT:
+        return []
+    mapped = {
+        mapping.path for maps in capture.maps if maps.pid == target for mapping in parse_maps(maps.text)
+    }
+    mapped.update(*(paths for _, paths in capture.mappings))
+    since_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic() + int(hello["monotonic_ns"]) / 1e9
+    found = (pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if pid != target)
+    return [
+        Lack(
+            Condition.PROGRAMS,
+            Answer.UNKNOWN,
+            f"its child process {pid} goes on unmeasured: use --follow, or --pid {pid}",
+        )
+        for pid in found
+        if _goes_on(pid, mapped, since_s)
+    ][:1]
+
+
+def _goes_on(pid: int, mapped: Collection[str], since_s: float) -> bool:
+    """mapped: files of the target, its executable among them. since_s: of the session, since boot."""
+    with suppress(OSError, ValueError, IndexError):
+        if os.readlink(f"/proc/{pid}/exe") not in mapped:
+            return False
+        state, parent, session, start_s = _lineage(pid)
+        _, _, of_parent, parent_start_s = _lineage(parent)
+        is_orphan = of_parent != session and parent_start_s < since_s
+        return state not in "ZX" and is_orphan and start_s >= since_s
+    return False  # it has ended, or is another user's
+
+
+def _lineage(pid: int) -> tuple[str, int, int, float]:
+    """State, parent, session and start since boot, of proc_pid_stat(5). Raises OSError, ValueError or IndexError."""
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[0], int(fields[1]), int(fields[3]), int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:

@@ -1,5 +1,8 @@
 """How often a session asks for snapshots on its own, its progress, and children that it does not measure."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ from memleak_android.host.session import progress
 from memleak_android.host.session.session import safety_interval_ns
 from memleak_android.host.session.unmeasured_children import UnmeasuredChildren
 from tests.support.builders.large_recording import write
+from tests.support.workloads import both_tracers, run
 
 SECOND = 10**9
 
@@ -85,3 +89,22 @@ def test_the_largest_child_is_named(megabytes: int, is_named: bool) -> None:
         target.communicate(b"")
     observer.snapshot_arrived()  # of processes that have ended
     assert all("--follow" in text for text in capture.session.findings.left_out)
+
+
+DETACHES = """
+import os, time
+os.fork() and os._exit(0)
+os.setsid()
+os.fork() and os._exit(0)
+os.closerange(0, 3)
+time.sleep(60)
+"""
+
+
+@both_tracers
+def test_a_program_that_goes_on_as_a_daemon(tracer: str, tmp_path: Path) -> None:
+    command = ["--", sys.executable, "-S", "-E", "-c", DETACHES]
+    found = run(tracer, tmp_path, *command, codes=[6]).report["answer"]
+    daemon = re.fullmatch(r"its child process (\d+) goes on unmeasured: .*--follow.*", found["why"])
+    assert found["state"] == "cannot_tell" and daemon
+    os.kill(int(daemon[1]), signal.SIGKILL)
