@@ -19,6 +19,8 @@ static const struct ml_python_layout *layout;
 extern const char *Py_GetVersion(void) __attribute__((weak));
 extern void *PyGILState_GetThisThreadState(void) __attribute__((weak)); /* reads one pthread_getspecific() */
 extern char PyType_Type[] __attribute__((weak)), PyCode_Type[] __attribute__((weak)), PyUnicode_Type[] __attribute__((weak));
+/* The first until 3.12, the second from 3.13 on. They read one word. */
+extern int _Py_IsFinalizing(void) __attribute__((weak)), Py_IsFinalizing(void) __attribute__((weak));
 
 /* A walk from the innermost frame outwards. */
 struct cursor {
@@ -58,25 +60,56 @@ static inline int is_on_stack(struct cursor *cursor, ml_u64 address)
 	return 1;
 }
 
+static inline int is_finalizing(void)
+{
+	return Py_IsFinalizing ? Py_IsFinalizing() : _Py_IsFinalizing();
+}
+
+static inline int is_of_c(const struct cursor *cursor, ml_u64 frame)
+{
+	return frame && frame % 8 == 0 && byte_at(cursor, frame + layout->frame_mark) == ML_PYTHON_OWNED_BY_C;
+}
+
+/* Goes on to a frame in Python. Returns the address of the first frame of C on the way; several follow each other while a C function
+   gives up the variables of the last frame that it has run. */
+static inline ml_u64 leave_frames_of_c(struct cursor *cursor)
+{
+	ml_u64 first = 0;
+
+	while (is_of_c(cursor, cursor->frame)) {
+		if (!is_on_stack(cursor, cursor->frame)) {
+			cursor->frame = 0;
+			break;
+		}
+		first = first ? first : cursor->frame;
+		cursor->frame = word_at(cursor, cursor->frame + layout->frame_previous);
+	}
+	return first;
+}
+
+/*
+ * When the interpreter ends, it frees the states of other threads, while they may still run C functions without its lock. It says
+ * so before, so what was read is as it was if it has not said so. A state may also be run by a thread other than the one it belongs to.
+ */
 static inline struct cursor begin(const struct ml_caller *caller, int is_careful)
 {
-	ml_u64 thread = (ml_u64)(unsigned long)PyGILState_GetThisThreadState();
+	ml_u64 thread = (ml_u64)(unsigned long)PyGILState_GetThisThreadState(), cframe = 0, frame = 0;
 	struct cursor cursor = { .caller = caller, .low = caller->stack_pointer, .is_careful = is_careful };
 
 	if (!thread)
 		return cursor;
 	if (layout->thread_cframe)
-		cursor.cframe = word_at(&cursor, thread + layout->thread_cframe);
+		cframe = word_at(&cursor, thread + layout->thread_cframe);
 	if (layout->thread_frame)
-		cursor.frame = word_at(&cursor, thread + layout->thread_frame);
-	else if (cursor.cframe)
-		cursor.frame = word_at(&cursor, cursor.cframe + layout->cframe_frame);
+		frame = word_at(&cursor, thread + layout->thread_frame);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	if (is_finalizing() || (layout->thread_cframe && (cframe < cursor.low || cframe >= caller->stack_end)))
+		return cursor;
+	cursor.cframe = cframe;
+	cursor.frame = layout->thread_frame ? frame : word_at(&cursor, cframe + layout->cframe_frame);
+	if (layout->nesting == ML_PYTHON_FRAME_OF_C)
+		leave_frames_of_c(&cursor);
 	return cursor;
-}
-
-static inline int is_of_c(const struct cursor *cursor, ml_u64 frame)
-{
-	return byte_at(cursor, frame + layout->frame_mark) == ML_PYTHON_OWNED_BY_C;
 }
 
 /* The address of the C function that has run the frame just found, if that has run no frame further out. Goes on to the next. */
@@ -101,12 +134,7 @@ static inline int next(struct cursor *cursor, struct found *found)
 	found->instruction = word_at(cursor, frame + layout->frame_instruction);
 	cursor->frame = word_at(cursor, frame + layout->frame_previous);
 	if (layout->nesting == ML_PYTHON_FRAME_OF_C) {
-		found->stack_address = 0;
-		if (cursor->frame && cursor->frame % 8 == 0 && is_of_c(cursor, cursor->frame)) {
-			if (is_on_stack(cursor, cursor->frame))
-				found->stack_address = cursor->frame;
-			cursor->frame = found->stack_address ? word_at(cursor, cursor->frame + layout->frame_previous) : 0;
-		}
+		found->stack_address = leave_frames_of_c(cursor);
 	} else {
 		found->stack_address = leave_c_function(cursor, layout->nesting == ML_PYTHON_ONE_BY_ONE ||
 									byte_at(cursor, frame + layout->frame_mark) != 0);
@@ -161,6 +189,8 @@ static enum ml_python_state try_to_read(const struct ml_caller *caller)
 	const struct ml_python_layout *found;
 
 	if (!Py_GetVersion || !PyGILState_GetThisThreadState || !PyType_Type || !PyCode_Type || !PyUnicode_Type)
+		return ML_PYTHON_REFUSED;
+	if (!Py_IsFinalizing && !_Py_IsFinalizing)
 		return ML_PYTHON_REFUSED;
 	if (!PyGILState_GetThisThreadState())
 		return ML_PYTHON_UNTRIED;

@@ -57,6 +57,15 @@ async def inner(size):
     keep(size)
 
 
+class Dying:
+    def __del__(self):
+        keep(20_110)
+
+
+def returning(_):
+    dying = Dying()  # noqa: F841
+
+
 def first_lines(size):
     keep(size)
 
@@ -78,6 +87,7 @@ thread.start()
 thread.join()
 with ThreadPoolExecutor(2) as pool:
     list(pool.map(grüße_von_überall, [20_100]))
+list(map(returning, [0]))
 json.dump(seen, sys.stdout)
 sys.stdout.flush()
 os._exit(0)
