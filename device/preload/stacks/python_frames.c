@@ -19,6 +19,7 @@ static const struct ml_python_layout *layout;
 extern const char *Py_GetVersion(void) __attribute__((weak));
 extern void *PyGILState_GetThisThreadState(void) __attribute__((weak)); /* reads one pthread_getspecific() */
 extern char PyType_Type[] __attribute__((weak)), PyCode_Type[] __attribute__((weak)), PyUnicode_Type[] __attribute__((weak));
+extern char PyBytes_Type[] __attribute__((weak));
 /* The first until 3.12, the second from 3.13 on. They read one word. */
 extern int _Py_IsFinalizing(void) __attribute__((weak)), Py_IsFinalizing(void) __attribute__((weak));
 
@@ -176,9 +177,12 @@ static enum ml_python_state look(const struct ml_caller *caller)
 		return ML_PYTHON_REFUSED;
 	for (; n < LOOKED_AT_MAX && next(&cursor, &found); n++) {
 		ml_u64 function = word_at(&cursor, found.code + layout->code_function);
+		ml_u64 file = word_at(&cursor, found.code + layout->code_file);
+		ml_u64 table = word_at(&cursor, found.code + layout->code_table);
 
 		if (type_of(&cursor, found.code) != ADDRESS(PyCode_Type) ||
-		    type_of(&cursor, function) != ADDRESS(PyUnicode_Type))
+		    type_of(&cursor, function) != ADDRESS(PyUnicode_Type) ||
+		    type_of(&cursor, file) != ADDRESS(PyUnicode_Type) || type_of(&cursor, table) != ADDRESS(PyBytes_Type))
 			return ML_PYTHON_REFUSED;
 	}
 	return n ? ML_PYTHON_READ : ML_PYTHON_UNTRIED;
@@ -188,7 +192,8 @@ static enum ml_python_state try_to_read(const struct ml_caller *caller)
 {
 	const struct ml_python_layout *found;
 
-	if (!Py_GetVersion || !PyGILState_GetThisThreadState || !PyType_Type || !PyCode_Type || !PyUnicode_Type)
+	if (!Py_GetVersion || !PyGILState_GetThisThreadState || !PyType_Type || !PyCode_Type || !PyUnicode_Type ||
+	    !PyBytes_Type)
 		return ML_PYTHON_REFUSED;
 	if (!Py_IsFinalizing && !_Py_IsFinalizing)
 		return ML_PYTHON_REFUSED;

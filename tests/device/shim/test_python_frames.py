@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support.builders.python_extensions import interpreters
-from tests.support.workloads import run, run_program
+from tests.support.workloads import build, run, run_program
 
 PROGRAM = Path(__file__).with_name("python_frames_program.py")
+LIE = Path(__file__).parents[1] / "programs" / "no_python.c"
 FRAMES_MAX = 128  # ML_PYTHON_FRAMES_MAX
 
 
@@ -68,3 +69,9 @@ def test_a_recording_has_them(tmp_path: Path) -> None:
     run_program(["report", recording, "-o", tmp_path / "x.json"], tmp_path, None, 280)
     site = by_size(json.loads((tmp_path / "x.json").read_text()))[20_050]
     assert python_frames(site)[1:] == seen["20050"]
+
+
+def test_what_is_no_python_is_refused(tmp_path: Path) -> None:
+    done = run("preload", tmp_path, "--", build(LIE, tmp_path, "-rdynamic"))
+    assert done.out == "done\n"
+    assert not any(python_frames(site) for site in done.report["sites"])
