@@ -23,7 +23,7 @@ _BYTES_MAX = 64 << 20
 _FUNCTIONS_MAX = 1 << 20
 # V8 (src/logging/log.cc): what it is, then how it was compiled, the name, and where the function begins.
 _OF_V8 = re.compile(
-    r"(?:JS|LazyCompile|Function|Script|Eval):[*~^+]?(?P<function>\S*) (?P<file>\S+?)(?::(?P<line>\d+):\d+)?"
+    r"(?:JS|LazyCompile|Function|Script|Eval):[*~^+]?(?P<function>\S*) (?P<file>\S+?)(?::(?P<line>\d{1,9}):\d+)?"
 )
 _OF_PYTHON = re.compile(r"py::(?P<function>[^:]+):(?P<file>.+)")  # CPython Python/perf_trampoline.c
 _ANONYMOUS = "(anonymous)"

@@ -107,3 +107,8 @@ def test_functions_of_node(tmp_path: Path) -> None:
         if frame["function"] == "handle"
     ]
     assert {(frame["file"], frame["line"]) for frame in of_handle} == {(str(tmp_path / "app.js"), 3)}
+
+
+def test_a_line_beyond_all_numbers_is_part_of_the_name() -> None:
+    file = f"a.js:{'9' * 5000}:1"  # int() refuses as many digits
+    assert parse_name(f"JS:*f {file}") == ("f", file, 0)
