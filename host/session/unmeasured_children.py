@@ -21,6 +21,7 @@ from memleak_android.host.wire.blocks import Reason
 
 _LOOKED_AT_MAX = 64  # threads, and children
 _SHARE_MIN = 0.5  # of the target's own memory
+_SET_ANEW = {"_", "PWD", "OLDPWD", "SHLVL", "LD_PRELOAD"}
 _LEFT_OUT = "left_out"  # the field of SESSION
 
 
@@ -88,8 +89,15 @@ def _goes_on(pid: int, mapped: Collection[str], since_s: float) -> bool:
         state, parent, session, start_s = _lineage(pid)
         _, _, of_parent, parent_start_s = _lineage(parent)
         is_orphan = of_parent != session and parent_start_s < since_s
-        return state not in "ZX" and is_orphan and start_s >= since_s
+        return state not in "ZX" and is_orphan and start_s >= since_s and _began_as_ours(pid)
     return False  # it has ended, or is another user's
+
+
+def _began_as_ours(pid: int) -> bool:
+    """With the environment that the command got, as far as shells and tracers leave it: another's start has another."""
+    its = read_text(f"/proc/{pid}/environ").split("\0")
+    own = (f"{name}={value}" for name, value in os.environ.items() if name not in _SET_ANEW)
+    return {*own} <= {*its}
 
 
 def _lineage(pid: int) -> tuple[str, int, int, float]:

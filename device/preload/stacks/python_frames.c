@@ -11,6 +11,7 @@ int ml_python_state = ML_PYTHON_UNTRIED;
 
 #if __SIZEOF_POINTER__ == 8
 
+#define HASHED_MAX (2 * ML_PYTHON_FRAMES_MAX) /* with those of C */
 #define LOOKED_AT_MAX 8 /* frames that must be as the layout says before any is trusted */
 
 static const struct ml_python_layout *layout;
@@ -206,11 +207,36 @@ static enum ml_python_state try_to_read(const struct ml_caller *caller)
 	return look(caller);
 }
 
+/*
+ * For every allocation, so it does less than next(): frames of C count as others do, and those on the C stack are told by their
+ * addresses, which rise.
+ */
+static ml_u64 hash_from(const struct cursor *cursor)
+{
+	const ml_u32 at_code = layout->frame_code, at_instruction = layout->frame_instruction,
+		     at_previous = layout->frame_previous;
+	const ml_u64 mask = layout->unit_bytes ? 0xffffffffull : ~0ull;
+	const ml_u64 stack = cursor->caller->stack_pointer, stack_bytes = cursor->caller->stack_end - stack;
+	ml_u64 frame = cursor->frame, low = cursor->low, hash = 0;
+
+	for (unsigned int n = 0; n < HASHED_MAX && frame && frame % 8 == 0; n++) {
+		const char *at = (const char *)(unsigned long)frame;
+
+		if (frame - stack < stack_bytes) {
+			if (frame < low)
+				break;
+			low = frame + 8;
+		}
+		hash = ml_stack_mix(hash,
+				    3 * *(const ml_u64 *)(at + at_code) + (*(const ml_u64 *)(at + at_instruction) & mask) + 1);
+		frame = *(const ml_u64 *)(at + at_previous);
+	}
+	return hash;
+}
+
 ml_u64 ml_python_hash_frames(const struct ml_view *view, const struct ml_caller *caller)
 {
-	ml_u64 hash = 0;
 	struct cursor cursor;
-	struct found found;
 
 	if (view->settings.flags & (ML_SETTING_NO_PYTHON_LINES | ML_SETTING_NO_AGENT | ML_SETTING_NO_EVIDENCE))
 		return 0;
@@ -222,9 +248,7 @@ ml_u64 ml_python_hash_frames(const struct ml_view *view, const struct ml_caller 
 			return 0;
 	}
 	cursor = begin(caller, 0);
-	for (unsigned int n = 0; n < ML_PYTHON_FRAMES_MAX && next(&cursor, &found); n++)
-		hash = ml_stack_mix(hash, 3 * found.code + found.instruction + 1);
-	return hash;
+	return hash_from(&cursor);
 }
 
 static ml_u32 offset_of(const struct found *found)

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.session import progress
 from memleak_android.host.session.session import safety_interval_ns
-from memleak_android.host.session.unmeasured_children import UnmeasuredChildren
+from memleak_android.host.session.unmeasured_children import UnmeasuredChildren, _began_as_ours
 from tests.support.builders.large_recording import write
 from tests.support.workloads import both_tracers, run
 
@@ -108,3 +109,12 @@ def test_a_program_that_goes_on_as_a_daemon(tracer: str, tmp_path: Path) -> None
     daemon = re.fullmatch(r"its child process (\d+) goes on unmeasured: .*--follow.*", found["why"])
     assert found["state"] == "cannot_tell" and daemon
     os.kill(int(daemon[1]), signal.SIGKILL)
+
+
+def test_another_s_start_of_the_program_is_no_daemon_of_ours() -> None:
+    for environment, is_ours in (os.environ, True), ({**os.environ, "PATH": "/bin"}, False):
+        with subprocess.Popen(["/bin/sleep", "60"], env=environment) as process:
+            while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
+                time.sleep(0.001)
+            assert _began_as_ours(process.pid) is is_ours
+            process.kill()

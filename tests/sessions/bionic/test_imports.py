@@ -32,6 +32,7 @@ OTHERS = {
     "__libc_realloc",
     "__libc_single_threaded",
     # of CPython
+    "PyBytes_Type",
     "PyCode_Type",
     "PyGILState_GetThisThreadState",
     "PyMem_Calloc",
@@ -40,6 +41,8 @@ OTHERS = {
     "PyType_Type",
     "PyUnicode_Type",
     "Py_GetVersion",
+    "Py_IsFinalizing",
+    "_Py_IsFinalizing",
     "_Py_MergeZeroLocalRefcount",
 }
 
