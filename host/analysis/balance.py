@@ -23,7 +23,6 @@ from memleak_android.host.wire.blocks import Rows
 ROWS_MAX = 256  # of a session; then every second one goes
 RISE_MIN = 1 << 20  # bytes: less growth is within what page tables, arenas and the times of reading differ by
 _OLDER_MIN = 64 << 10  # bytes; it is compared with growth, which may be as small
-_JUDGED_NS_MIN = 4 * 10**9  # in which five snapshots are taken, and each is followed by a reading
 _MAPPINGS_MAX = 3
 _USED_SHARE_MIN = 0.5  # of regions that grow: if less is written to, that is the rate
 _SMALL = 20  # smaller than the largest by that factor: not named
@@ -118,12 +117,10 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     recorded: SESSION's "balance", unchecked. begin_ns: of the session; from_ns, to_ns: what is judged.
     OLDER is the fall of what is beyond the counted blocks. Its cause is not told here.
     """
-    rows = _rows(recorded, from_ns, to_ns)
-    if (
-        not isinstance(recorded, dict)
-        or len(rows) < INSTANTS_MIN
-        or any(a[0] >= b[0] for a, b in pairwise(rows))
-    ):
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
+        return ()
+    rows = [row for row in recorded["rows"][: 2 * ROWS_MAX] if _is_row(row) and from_ns <= row[0] <= to_ns]
+    if len(rows) < INSTANTS_MIN or any(a[0] >= b[0] for a, b in pairwise(rows)):
         return ()
     seconds = np.array([(row[0] - begin_ns) / 1e9 for row in rows])
     space = np.array([(*row[1:], rows[0][2] - row[2]) for row in rows], np.float64)
@@ -148,18 +145,6 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     ]
     is_unowned = any(each.part is UnownedPart.MAPPINGS for each in growing)
     return tuple(each for each in growing if not (is_unowned and each.part is UnownedPart.REGIONS))
-
-
-def is_unjudged(recorded: object, from_ns: int, to_ns: int) -> bool:
-    """Whether the process was read, but too seldom for unowned_growth() in a time that is long enough for it."""
-    is_long = isinstance(recorded, dict) and to_ns - from_ns >= _JUDGED_NS_MIN
-    return is_long and len(_rows(recorded, from_ns, to_ns)) < INSTANTS_MIN
-
-
-def _rows(recorded: object, from_ns: int, to_ns: int) -> list[Any]:
-    if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
-        return []
-    return [row for row in recorded["rows"][: 2 * ROWS_MAX] if _is_row(row) and from_ns <= row[0] <= to_ns]
 
 
 def is_unused(written: UnownedGrowth, reserved: float) -> bool:

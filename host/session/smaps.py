@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from memleak_android.host.analysis.balance import add_row, balance_of
-from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
 from memleak_android.host.analysis.memory_use import (
     DRIVERS,
     PROCESSES_MAX,
@@ -29,7 +28,7 @@ from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
 # The pause between readings: 100 times of a reading, but a quarter of the time so far is enough if that is 5 times. A
-# process of many mappings takes long to read. The first five readings, which growth needs, pause as long as each took.
+# process of many mappings takes long to read, and growth needs five readings.
 COST_SHARE, COST_SHARE_MIN, TIME_SHARE = 100, 5, 1 / 4
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
 
@@ -99,9 +98,7 @@ class SmapsReader(SessionObserver):
         readings |= {reading["pid"]: reading for reading in found}
         self._begin_s, now = self._begin_s or begin, time.monotonic()
         least = max((now - begin) * COST_SHARE_MIN, (now - self._begin_s) * TIME_SHARE)
-        balance = self.capture.session.fields.get("balance", {"rows": ()})
-        is_first = len(balance["rows"]) < INSTANTS_MIN
-        self._next_s = now + (now - begin if is_first else min((now - begin) * COST_SHARE, least))
+        self._next_s = now + min((now - begin) * COST_SHARE, least)
         self._store(readings)
 
     def ask_drivers(self) -> None:

@@ -10,7 +10,6 @@ from unittest.mock import MagicMock
 import pytest
 
 from memleak_android.host.analysis import coverage
-from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.session import smaps
@@ -77,23 +76,6 @@ def test_growth_can_be_judged_of_many_mappings(
         clock[0] = max(clock[0], 101.0 + second)
         looks.snapshot_arrived()
     assert len(capture.session.fields["balance"]["rows"]) >= least
-
-
-def test_the_readings_that_growth_needs_are_taken_of_a_short_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of six snapshots, one a second, where each reading takes 0.3 s."""
-    clock = [100.0]
-    monkeypatch.setattr(smaps, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-
-    def read(pid: int) -> bytes:
-        clock[0] += 0.15
-        return SMAPS
-
-    capture = captured()
-    looks = SmapsReader(capture, ReadMemory(read))
-    for second in range(6):
-        clock[0] = max(clock[0], 101.0 + second)
-        looks.snapshot_arrived()
-    assert len(capture.session.fields["balance"]["rows"]) >= INSTANTS_MIN
 
 
 @pytest.mark.parametrize("read", [lambda pid: b"", local_smaps])
