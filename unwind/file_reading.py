@@ -23,6 +23,11 @@ _PIECE_BYTES = 1 << 20
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NAMING_ONLY = getattr(os, "O_PATH", _FLAGS) | os.O_CLOEXEC  # opens no device, waits for no FIFO (open(2))
 _OWN_DESCRIPTORS = "/proc/self/fd"
+_OF_THIS_PROCESS = {
+    "/proc/self/": "",
+    "/dev/fd/": "fd/",
+    "/dev/stdin": "fd/0",
+}  # prefix: what it is below /proc/PID
 
 
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
@@ -33,8 +38,17 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
     """
     if not served_mounts(path):
         return _open_now(path, follow)
-    _, descriptor = call(_open_served, os.path.join(os.getcwd(), path), follow)
+    _, descriptor = call(_open_served, _in_every_process(path), follow)
     return descriptor
+
+
+def _in_every_process(path: str | os.PathLike[str]) -> str:
+    """The path as another process finds it: `self` and descriptors are ours, and so is the working directory."""
+    name = os.path.join(os.getcwd(), os.fsdecode(path))
+    for own, ours in _OF_THIS_PROCESS.items():
+        if name.startswith(own):
+            return f"/proc/{os.getpid()}/{ours}{name.removeprefix(own)}"
+    return name
 
 
 def _open_now(path: str | os.PathLike[str], follow: bool, check: Callable[[int], None] | None = None) -> int:
@@ -93,7 +107,7 @@ def file_status(path: str | os.PathLike[str]) -> os.stat_result:
     """stat(2). Raises OSError, and ValueError for a path with a NUL."""
     if not served_mounts(path):
         return os.stat(path)
-    found, _ = call(_status_served, os.path.join(os.getcwd(), path))
+    found, _ = call(_status_served, _in_every_process(path))
     assert isinstance(found, os.stat_result)
     return found
 

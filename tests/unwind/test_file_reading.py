@@ -13,6 +13,7 @@ import pytest
 
 from memleak_android.unwind import file_reading
 from memleak_android.unwind.file_reading import contents, open_regular, opened, read_file
+from memleak_android.unwind.user_space_mounts import ServedMount
 
 
 def irregular(folder: Path) -> dict[str, Path]:
@@ -195,3 +196,20 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(
     monkeypatch.setattr(file_reading, "_copied", cut)
     with pytest.raises(OSError, match="became shorter"):
         contents_of(file)
+
+
+@pytest.mark.parametrize("name", ["/proc/self/fd/{}", "/dev/fd/{}", "/proc/self/root{path}", "here"])
+def test_our_own_names_hold_where_another_process_opens(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While any file system in user space is mounted: `self`, descriptors and the working directory are ours, not that process's."""
+    file = tmp_path / "here"
+    file.write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(file_reading, "served_mounts", lambda _: [ServedMount(1, 0)])
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        assert read_file(name.format(descriptor, path=file), 10) == b"x"
+        assert file_reading.file_status(name.format(descriptor, path=file)).st_size == 1
+    finally:
+        os.close(descriptor)

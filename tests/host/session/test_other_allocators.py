@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.workloads import PROGRAMS, built
-
-SAID = "own_allocator brings a malloc of its own, which was not traced ({} own_allocator traces it)"
-
-
-# In a process of its own: beside the whole suite the same look in a worker found nothing, for a reason that is not known yet.
-ASKS = """
-import json, sys
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.session.other_allocators import other_allocators
 from memleak_android.host.wire.payloads import Maps
-capture = Capture()
-capture.session |= json.loads(sys.argv[1])
-capture.maps.append(Maps(1, 100, sys.argv[2]))
-print(json.dumps([reason.text for reason in other_allocators(capture)]))
-"""
+from tests.support.workloads import PROGRAMS, built
+
+SAID = "own_allocator brings a malloc of its own, which was not traced ({} own_allocator traces it)"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +25,9 @@ def test_a_library_with_a_malloc_of_its_own(
     about: dict[str, object], flags: list[str], way_out: str | None
 ) -> None:
     library = built(PROGRAMS / "own_allocator", "-shared", "-fPIC", "-fno-builtin", *flags)
+    capture = Capture()
+    capture.session |= about
     line = f"7f0000000000-7f0000001000 r-xp 00000000 00:00 {library.stat().st_ino} {library}\n"
-    words = [sys.executable, "-c", ASKS, json.dumps(about), line]
-    found = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    capture.maps.append(Maps(1, 100, line))
+    found = [reason.text for reason in other_allocators(capture)]
     assert found == ([SAID.format(way_out)] if way_out else [])
