@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a signal handler on the thread's alternate stack (sigaltstack(2)) has interrupted. A part of stack_key.bpf.h. */
+/* Finds the stack that a signal handler on the alternate stack (sigaltstack(2)) interrupted. A part of stack_key.bpf.h. */
 #pragma once
 
 #include "signal_frame.h"

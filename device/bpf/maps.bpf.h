@@ -102,7 +102,7 @@ struct ml_thread {
 	struct ml_walk walk;
 	struct ml_pages_wanted wanted;
 	struct ml_regs
-		interrupted; /* see ML_BPF_EVIDENCE_INTERRUPTED; sp 0: the last walked stack is no handler's on an alternate one */
+		interrupted; /* see ML_BPF_EVIDENCE_INTERRUPTED; sp 0: no handler on an alternate stack was walked last */
 	ml_u64 interrupted_flags; /* of the key of such a stack */
 	struct ml_regs returned; /* of the last call whose return was seen at its `ret` */
 };

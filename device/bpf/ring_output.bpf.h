@@ -237,7 +237,7 @@ static __noinline int ml_send_pages(struct ml_regs *regs, struct ml_thread *thre
 	return ml_send_pages_257(regs, thread, block, wanted->bytes, wanted->flags);
 }
 
-/* What a handler has interrupted, before its own stack. Returns as ml_send_evidence(). */
+/* Sends the stack that a handler interrupted, before its own stack. Returns as ml_send_evidence(). */
 static __noinline int ml_send_interrupted(struct ml_thread *thread, const struct ml_bpf_block *block, ml_u64 key)
 {
 	struct ml_bpf_bounds handlers;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,12 +55,12 @@ class ModuleFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptModule(ModuleFile):
+class ScriptModule(ModuleFile, ABC):
     """Of frames whose vaddrs stand for functions that no file names."""
 
+    @abstractmethod
     def resolve(self, vaddrs: NDArray[np.uint64]) -> list[tuple[ResolvedFrame, ...]]:
         """For each vaddr its function."""
-        raise NotImplementedError
 
 
 class FileFinder(Protocol):

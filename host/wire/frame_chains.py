@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import FRAME_CHAIN, FRAME_CHAIN_MAX, EvidenceFlag, Rows
-from memleak_android.host.wire.packed import WORD, Ints, ranges, structures, words
+from memleak_android.host.wire.packed import WORD, Ints, counted_fault, ranges, structures, words
 from memleak_android.unwind.maps import AddressSpace
 from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
 from memleak_android.unwind.walk import frame_chain
@@ -59,13 +59,7 @@ def _stack_ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints
 
 def fault(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> int | None:
     """The first record whose chain is not within its bytes. starts: from offsets(); ends: of the records."""
-    has = np.flatnonzero(starts >= 0)
-    room = ends[has] - starts[has]
-    bad = room < _HEAD
-    counts = np.zeros(len(has), np.int64)
-    counts[~bad] = structures(data, starts[has[~bad]], FRAME_CHAIN)["n_frames"]
-    bad |= (counts > FRAME_CHAIN_MAX) | (_HEAD + counts * WORD > room)
-    return int(has[np.argmax(bad)]) if bad.any() else None
+    return counted_fault(data, starts, ends, FRAME_CHAIN, WORD, FRAME_CHAIN_MAX)
 
 
 def read(data: NDArray[np.uint8], starts: Ints) -> SentChains:

@@ -28,6 +28,22 @@ def ranges(starts: Ints, counts: Ints) -> Ints:
     return np.asarray(np.repeat(starts, counts) + within, np.int64)
 
 
+def counted_fault(
+    data: NDArray[np.uint8], starts: Ints, ends: Ints, head: np.dtype[np.void], item_bytes: int, most: int
+) -> int | None:
+    """The first record whose part is not within its bytes: a head with n_frames (at most `most`), then as many items.
+
+    starts: of the parts, -1 = none. ends: of the records.
+    """
+    has = np.flatnonzero(starts >= 0)
+    room = ends[has] - starts[has]
+    bad = room < head.itemsize
+    counts = np.zeros(len(has), np.int64)
+    counts[~bad] = structures(data, starts[has[~bad]], head)["n_frames"]
+    bad |= (counts > most) | (head.itemsize + counts * item_bytes > room)
+    return int(has[np.argmax(bad)]) if bad.any() else None
+
+
 class StackWords(NamedTuple):
     """Words of several records. owner: index of the record. slot: of the word, from where the record says."""
 

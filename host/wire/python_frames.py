@@ -18,7 +18,7 @@ from memleak_android.host.wire.blocks import (
     EvidenceFlag,
     Rows,
 )
-from memleak_android.host.wire.packed import Ints, ranges, structures
+from memleak_android.host.wire.packed import Ints, counted_fault, ranges, structures
 
 _HEAD, _FRAME = PYTHON_FRAMES.itemsize, PYTHON_FRAME.itemsize
 
@@ -40,13 +40,7 @@ def has(rows: Rows) -> NDArray[np.bool_]:
 
 def fault(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> int | None:
     """The first record whose frames are not within its bytes. starts: -1 = it has none; ends: of the records."""
-    has = np.flatnonzero(starts >= 0)
-    room = ends[has] - starts[has]
-    bad = room < _HEAD
-    counts = np.zeros(len(has), np.int64)
-    counts[~bad] = structures(data, starts[has[~bad]], PYTHON_FRAMES)["n_frames"]
-    bad |= (counts > PYTHON_FRAMES_MAX) | (_HEAD + counts * _FRAME > room)
-    return int(has[np.argmax(bad)]) if bad.any() else None
+    return counted_fault(data, starts, ends, PYTHON_FRAMES, _FRAME, PYTHON_FRAMES_MAX)
 
 
 def read(data: NDArray[np.uint8], starts: Ints) -> SentPython:

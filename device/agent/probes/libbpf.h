@@ -21,7 +21,7 @@ void *ml_libbpf_map(const struct bpf_object *object, const char *name, size_t by
 /* Sum of one counter of a per-CPU array of ml_u64 over all CPUs. */
 ml_u64 ml_libbpf_counter(int map_fd, int n_cpus, ml_u32 which);
 
-/* Where a member of a structure lies, in bytes; -1 = there is none. */
+/* Offset of a member of a structure in bytes; -1 = it has no such member. */
 int ml_libbpf_member(const struct btf *btf, const char *structure, const char *name);
 
 /* Writes an ERROR block: what failed, the errno and the way out. Returns -1. */

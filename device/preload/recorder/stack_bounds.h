@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the stack of a call ends, and how far it is safe to read. */
+/* Finds the end of the stack that a call runs on, and how far it can be read safely. */
 #pragma once
 
 #include "preload/segment/segment.h"

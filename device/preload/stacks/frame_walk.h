@@ -16,7 +16,7 @@ struct ml_caller {
 	const struct ml_interrupted *interrupted; /* NULL: not in a handler on an alternate stack */
 };
 
-/* What a signal handler on the thread's alternate stack has interrupted. */
+/* The code and the stack that a signal handler on the thread's alternate stack interrupted. */
 struct ml_interrupted {
 	struct ml_caller caller; /* return_address: pc + 1, whose rule is that of pc. Without a stack pointer: unknown */
 	ml_u64 begin; /* the stack pointer when the handler has returned to the code that restores the registers; 0 = unknown */

@@ -105,7 +105,7 @@ static int describe(const struct ml_view *view, struct ml_thread *thread, const 
 	return 1;
 }
 
-/* What differs when another code object is made at the address of one that is gone. */
+/* Tells a code object from an earlier one that lay at the same address. */
 static ml_u64 content_of(const struct ml_python_layout *layout, ml_u64 code)
 {
 	ml_u64 content = word_at(code + layout->code_function) ^ word_at(code + layout->code_table) << 1;

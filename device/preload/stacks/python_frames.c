@@ -167,7 +167,7 @@ static ml_u64 type_of(const struct cursor *cursor, ml_u64 object)
 
 #define ADDRESS(symbol) ((ml_u64)(unsigned long)(symbol))
 
-/* Whether objects have the heads, and frames the code, that the layout says. UNTRIED: there is no frame yet. */
+/* Compares heads of objects and code of frames with the layout, by reads that cannot fault. UNTRIED: the thread has no frame yet. */
 static enum ml_python_state look(const struct ml_caller *caller)
 {
 	struct cursor cursor = begin(caller, 1);
@@ -208,8 +208,8 @@ static enum ml_python_state try_to_read(const struct ml_caller *caller)
 }
 
 /*
- * For every allocation, so it does less than next(): frames of C count as others do, and those on the C stack are told by their
- * addresses, which rise.
+ * Runs at every allocation, so it does less than next(): it hashes frames of C like others, and recognises those on the C stack by
+ * their rising addresses.
  */
 static ml_u64 hash_from(const struct cursor *cursor)
 {
