@@ -13,7 +13,7 @@ from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
 
-from memleak_android.unwind.abandonable_calls import Progress, call
+from memleak_android.unwind.abandonable_calls import Call, Progress, call
 from memleak_android.unwind.user_space_mounts import mount_of, served_mounts
 
 COPIED_BYTES_MAX = 1 << 30  # of a file that may not be mapped, as of a file pulled from a device
@@ -38,8 +38,16 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
     """
     if not served_mounts(path):
         return _open_now(path, follow)
-    _, descriptor = call(_open_served, _in_every_process(path), follow)
-    return descriptor
+    return _call(_open_served, path, follow)[1]
+
+
+def _call(function: Call, path: str | os.PathLike[str], *arguments: object) -> tuple[object, int]:
+    """The function of the path, in the process that may wait for its file system."""
+    try:
+        return call(function, _in_every_process(path), *arguments)
+    except OSError as error:
+        error.filename = path  # as the caller names it
+        raise
 
 
 def _in_every_process(path: str | os.PathLike[str]) -> str:
@@ -76,7 +84,7 @@ def _open_now(path: str | os.PathLike[str], follow: bool, check: Callable[[int],
 
 
 def _open_served(progress: Progress, path: str, follow: bool) -> tuple[None, int]:
-    """Opens a file, perhaps of a file system in user space, in the process that may wait for it."""
+    """Opens a file, perhaps of a file system in user space."""
     mounts = {mount.mount_id: mount for mount in served_mounts(path)}
     found: list[bool] = []
 
@@ -107,7 +115,7 @@ def file_status(path: str | os.PathLike[str]) -> os.stat_result:
     """stat(2). Raises OSError, and ValueError for a path with a NUL."""
     if not served_mounts(path):
         return os.stat(path)
-    found, _ = call(_status_served, _in_every_process(path))
+    found, _ = _call(_status_served, path)
     assert isinstance(found, os.stat_result)
     return found
 

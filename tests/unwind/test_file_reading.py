@@ -79,6 +79,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused_without_proc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_reading, "_OWN_DESCRIPTORS", "/proc/nowhere")
+    monkeypatch.setattr(file_reading, "served_mounts", lambda path: [])  # else another process opens it
     file, before = tmp_path / "file", os.listdir("/proc/self/fd")
     file.write_bytes(b"x")
     open_by_path = file_reading._open_by_path
