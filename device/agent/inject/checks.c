@@ -168,6 +168,13 @@ static int setting(const char *path)
 	return atoi(text);
 }
 
+bool ml_inject_is_traced(pid_t pid)
+{
+	char status[STATUS_BYTES];
+
+	return ml_proc_read(pid, "status", status, sizeof(status)) > 0 && number(status, "TracerPid:\t");
+}
+
 int ml_inject_refuse_ptrace(pid_t pid, struct ml_refusal *refusal)
 {
 	char status[STATUS_BYTES], path[32];

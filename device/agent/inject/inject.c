@@ -180,7 +180,7 @@ static struct ml_ptrace_thread *find_good(struct work *work, struct ml_inject_ch
 	return NULL;
 }
 
-/* Stops all threads until one is suitable, for 2 s at most. All others go on. */
+/* Stops all threads until one is suitable, for 2 s at most. All others go on. Another tracer's moment is waited for. */
 static int choose(struct work *work, struct ml_inject_choice *choice)
 {
 	ml_u64 deadline_ns = ml_clock_ns() + SEARCH_NS;
@@ -188,14 +188,14 @@ static int choose(struct work *work, struct ml_inject_choice *choice)
 	int error;
 
 	while (!work->chosen) {
-		if (ml_ptrace_stop_all(&work->threads, work->injection->pid, STOP_TIMEOUT_MS)) {
-			error = errno;
-			ml_ptrace_let_others_go(&work->threads, NULL);
-			return refuse_stop(work, error);
+		error = ml_ptrace_stop_all(&work->threads, work->injection->pid, STOP_TIMEOUT_MS) ? errno : 0;
+		if (!error) {
+			work->injected->n_attempts++;
+			work->chosen = find_good(work, choice);
 		}
-		work->injected->n_attempts++;
-		work->chosen = find_good(work, choice);
 		ml_ptrace_let_others_go(&work->threads, work->chosen);
+		if (error && (error != EPERM || !ml_inject_is_traced(work->injection->pid) || ml_clock_ns() > deadline_ns))
+			return refuse_stop(work, error);
 		ml_stop_times_add(&work->injected->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns,
 				  (ml_u32)work->threads.n);
 		if (!work->chosen && ml_clock_ns() > deadline_ns)

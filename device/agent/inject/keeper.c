@@ -21,7 +21,6 @@ _Static_assert(sizeof(struct ml_injected) <= 4096, "written to a pipe at once");
 #define DETACH_MS 15000 /* for the search and the call, at most */
 #define TRACER_PATIENCE_MS 5000
 #define TRACER_STEP_MS 10
-#define STATUS_BYTES 4096
 
 /* Explains the result of a function of the shim. */
 static void explain(const char *function, int target, struct ml_injected *injected)
@@ -85,14 +84,10 @@ static void change_code(const struct ml_injection *injection, struct ml_patch_re
 		injected->refusal = changed->refusal;
 }
 
-/* Another session may hold the process for a moment (probes/spared.h): a process that stays hooked for that could not be measured again. */
+/* A process that stays hooked because another session holds it for a moment could not be measured again. */
 static void await_end_of_tracer(pid_t pid)
 {
-	char status[STATUS_BYTES];
-
-	for (int ms = 0; ms < TRACER_PATIENCE_MS && ml_proc_read(pid, "status", status, sizeof(status)) > 0 &&
-			 ml_proc_field(status, "TracerPid:\t", 10);
-	     ms += TRACER_STEP_MS)
+	for (int ms = 0; ms < TRACER_PATIENCE_MS && ml_inject_is_traced(pid); ms += TRACER_STEP_MS)
 		usleep(TRACER_STEP_MS * 1000);
 }
 

@@ -248,17 +248,15 @@ static int run(struct work *work)
 	int done = 0;
 
 	while (!done) {
-		int error = 0;
+		int error = ml_ptrace_stop_all(&work->threads, work->pid, STOP_TIMEOUT_MS) ? errno : 0;
 
-		if (ml_ptrace_stop_all(&work->threads, work->pid, STOP_TIMEOUT_MS))
-			error = errno;
 		work->result->n_attempts++;
 		if (!error)
 			done = change(work);
 		work->result->n_threads = (ml_u32)work->threads.n;
 		ml_ptrace_let_others_go(&work->threads, NULL);
 		ml_stop_times_add(&work->result->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns, work->result->n_threads);
-		if (error)
+		if (error && (error != EPERM || !ml_inject_is_traced(work->pid) || ml_clock_ns() > deadline_ns))
 			return refuse_stop(work, error);
 		if (!done && ml_clock_ns() > deadline_ns)
 			return refuse_threads(work);

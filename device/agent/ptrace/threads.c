@@ -163,16 +163,15 @@ int ml_ptrace_stop_all(struct ml_ptrace_threads *threads, pid_t pid, ml_u32 pati
 	/* stopped threads create no others */
 	for (int round = 0;; round++) {
 		int n_new = seize_new(threads);
+		int error = n_new < 0 ? errno : round == ROUNDS_MAX ? ETIMEDOUT : 0;
 
-		if (n_new < 0)
-			return -1;
 		if (!n_new && n_awaited == threads->n)
 			break;
-		errno = ETIMEDOUT;
-		if (round == ROUNDS_MAX)
-			return -1;
 		for (; n_awaited < threads->n; n_awaited++)
 			await_stop(threads, &threads->threads[n_awaited], deadline_ns);
+		errno = error;
+		if (error)
+			return -1;
 	}
 	for (size_t i = 0; i < threads->n; i++) {
 		is_any_left |= !threads->threads[i].is_gone;

@@ -4,6 +4,7 @@ next session.
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,52 @@ def test_the_only_thread_is_in_a_signal_handler_at_the_end(way: str) -> None:
         assert process.poll() is None
 
 
+def workers() -> list[int]:
+    """Those of the keepers, which detach."""
+    keepers = [keeper for agent in children_of(os.getpid()) for keeper in children_of(agent)]
+    return [worker for keeper in keepers for worker in children_of(keeper)]
+
+
+def switches(worker: int) -> int:
+    """How often it has gone to sleep, as it does between two tries."""
+    status = Path(f"/proc/{worker}/status").read_text()
+    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+
+def is_held_meanwhile(pid: int, worker: int) -> bool:
+    """Whether we held the process while the worker tried. False: the worker held it."""
+    with suppress(PermissionError), stopped(pid):
+        tried = switches(worker)
+        until(lambda: worker not in workers() or switches(worker) > tried + 2)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_tracer_holds_the_process_while_a_thread_is_looked_for(way: str) -> None:
+    """For a moment, as sessions of all processes do."""
+
+    def hold(pid: int) -> None:
+        until(lambda: "TracerPid:\t0\n" not in Path(f"/proc/{pid}/status").read_text())
+        (worker,) = workers()
+        until(lambda: is_held_meanwhile(pid, worker))
+        assert order(process, b"o") == b"outside\n"
+
+    with loaded(0) as process:
+        before, holding = contents_of(process.pid), threading.Thread(target=hold, args=(process.pid,))
+
+        def leak_and_stay() -> None:
+            leak(process)
+            assert order(process, b"h") == b"inside\n"
+            holding.start()
+
+        found = WAYS[way](process.pid, leak_and_stay)
+        holding.join()
+        assert (found.error, found.sizes[5003]) == ("", 23)
+        assert not any("still hooked" in remark for remark in found.remarks), found.remarks
+        assert contents_of(process.pid) == before
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_another_tracer_holds_the_process_for_a_moment_at_the_end(way: str) -> None:
     """As sessions of all processes do. The hooks are taken out once it is gone."""
@@ -69,10 +116,7 @@ def test_another_tracer_holds_the_process_for_a_moment_at_the_end(way: str) -> N
     def hold(pid: int, held: threading.Event) -> None:
         with stopped(pid):
             held.set()
-            until(lambda: any(map(children_of, keepers())))  # the keeper's worker, which detaches
-
-    def keepers() -> list[int]:
-        return [keeper for agent in children_of(os.getpid()) for keeper in children_of(agent)]
+            until(lambda: any(workers()))
 
     with loaded(0) as process:
         before, held = contents_of(process.pid), threading.Event()
