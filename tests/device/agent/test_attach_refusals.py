@@ -1,7 +1,5 @@
 """Refused attaches: one line that names the way out, and the target runs on unchanged."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A running process is attached to by its modules' slots or its allocator's code, measured, and left as it was."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

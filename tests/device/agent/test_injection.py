@@ -1,7 +1,5 @@
 """The agent enters a running process by ptrace: what it calls there, and that the process stays as it was."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

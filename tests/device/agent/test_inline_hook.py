@@ -1,7 +1,5 @@
 """Inline hooks in a running process: what they see and what slots see, and the company of other tools' hooks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

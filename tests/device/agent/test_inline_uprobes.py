@@ -1,7 +1,5 @@
 """Inline hooks and other tracers' uprobes at the entries of the same functions, in every order: nothing is lost, no process dies."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -4,8 +4,6 @@ And its object: the one for this kernel, else the other one with a note. And as 
 untried below 5.10.
 """
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import sys

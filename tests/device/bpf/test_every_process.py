@@ -1,7 +1,5 @@
 """`--all`: every process of the machine, those that come later too, by what each of them holds."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

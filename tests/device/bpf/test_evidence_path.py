@@ -1,7 +1,5 @@
 """Cost of evidence in BPF instructions, as the kernel translated them, and how much of the ring only verifies keys."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import mmap

@@ -1,7 +1,5 @@
 """Allocations inside allocations that have not returned: what return probes hide in the stack is put back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

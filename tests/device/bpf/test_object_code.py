@@ -6,8 +6,6 @@ that `register_helper` gets), kinds of maps in runtime/src/handler/map_handler.c
 themselves: anything but 0 is a warning on each call, so they are options in read-only data, 0 until a loader sets them.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The shim's code map: the mappings alone determine the address bits of a signed return address."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The baseline by frame pointers: the shim's own walk, what it sends, and how far it agrees with unwind information."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The shim's segment is no part of a core dump, and a program that locks its memory does not hold its pages."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Other users at a session's socket, which every user may connect to. programs/parts/handshakes.c has what one process can do."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

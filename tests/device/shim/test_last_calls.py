@@ -1,7 +1,5 @@
 """The measurement ends, the program goes on: calls that were on their way then are in the books with their stacks, or not at all."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The shim's entries for functions of --pairs leave arguments, results and exceptions as they are, on both architectures."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The high-water mark against what a program is known to have held; massif's is compared in tests/proof."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

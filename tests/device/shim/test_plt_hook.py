@@ -1,7 +1,5 @@
 """The PLT hook: a shim brought into a running program patches its slots, follows its loader, and leaves no trace."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import subprocess

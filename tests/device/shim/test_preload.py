@@ -1,7 +1,5 @@
 """The preload shim on programs that allocate in awkward ways, and on real ones with valgrind as the judge."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

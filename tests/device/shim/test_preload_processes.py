@@ -1,7 +1,5 @@
 """Processes under the shim that end, come again under an old pid, or become programs that cannot load it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """The ledger of mappings that the shim feeds, against what the program did and against the BPF tracer."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Functions and lines in Python in stacks, against the frames that the program has seen itself."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Objects of CPython, most of which malloc never sees: an extension's are counted one by one, by every route of the shim."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

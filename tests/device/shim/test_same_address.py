@@ -1,7 +1,5 @@
 """A library at the address of another, whose stacks look like the other's when they are read by its frames (same_address.c)."""
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

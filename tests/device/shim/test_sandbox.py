@@ -1,7 +1,5 @@
 """Programs that forbid themselves system calls: the shim reads filters as the kernel does, and knows all calls of its own."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

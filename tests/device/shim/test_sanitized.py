@@ -1,7 +1,5 @@
 """The shim's own code under sanitizers: modules that lie about themselves, and what many threads share."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What a handler on an alternate stack has interrupted, found in the frames of three architectures (signal_frame.h)."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

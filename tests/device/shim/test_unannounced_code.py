@@ -1,7 +1,5 @@
 """Code that came without the linker's word (bionic's linker says none): known from its first allocation on."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Names of processes, by the records of their starts, forks and exec calls."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from memleak_android.host.analysis.process_sums import process_names

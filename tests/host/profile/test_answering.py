@@ -1,7 +1,5 @@
 """What a program's answer is: by its places, by its sum, by memory without an owner; and where it cannot be told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

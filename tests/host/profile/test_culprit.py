@@ -1,7 +1,5 @@
 """Which frame answers for a stack: not a wrapper of an allocator, not a library's source, not an interpreter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Allocators in the target that a session did not trace."""
 
-from __future__ import annotations
-
 import pytest
 
 from memleak_android.host.heap.capture import Capture

@@ -1,7 +1,5 @@
 """Files mapped over time: exec, fork, a library closed and another mapped at its address."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The modules of a device's cut recording: found by build-id among the copies, and never on this machine by path."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial

@@ -1,7 +1,5 @@
 """Deep stacks keep both ends; recursions of different depth become the same stack."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Two unwind modes compared: each kind of disagreement is distinguished."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Code that a program wrote into memory and called: labelled in reports, the same site in each run, and no file asked for."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

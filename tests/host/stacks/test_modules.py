@@ -1,7 +1,5 @@
 """Files behind mappings: the mapped one or none."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from pathlib import Path

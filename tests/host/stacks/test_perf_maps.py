@@ -1,7 +1,5 @@
 """Names of generated code by perf maps, and programs of others that write them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Lines of instructions in Python, against the interpreter's own code objects."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import dataclasses

@@ -1,7 +1,5 @@
 """Where frames in Python go in a stack."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

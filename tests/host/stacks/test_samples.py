@@ -1,7 +1,5 @@
 """Evidence as the unwinder takes it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

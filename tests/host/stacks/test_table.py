@@ -1,7 +1,5 @@
 """Stacks as columns: each frame once, and the same stacks found as by a plain dictionary."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

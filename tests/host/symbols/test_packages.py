@@ -1,7 +1,5 @@
 """Packages of modules: by the files of pip, npm and dpkg; only of a file that is the module."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Both ends of the wire: device/wire.h as a C compiler sees it, host/wire/blocks.py as NumPy does."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """host/wire/calls.py against device/wire_calls.h, device/bpf/snoop/tables.h and docs/wire-protocol.md."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

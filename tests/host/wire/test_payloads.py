@@ -1,7 +1,5 @@
 """Payloads to arrays: the odd shapes, and what a hostile writer may send."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

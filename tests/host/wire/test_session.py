@@ -1,7 +1,5 @@
 """The SESSION block as typed groups: missing fields, fields of the wrong type, unknown fields."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Words of the stack above a slice that was too short: read, and their frames."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A stripped program against its named twin: a function is one place, whatever call in it allocates."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

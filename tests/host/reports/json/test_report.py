@@ -1,7 +1,5 @@
 """report.json: its schema, what is written, reading it back."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """A report.json, read as the Profile that it was written from."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which frames of a stack are shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from memleak_android.host.profile.profile import Frame
