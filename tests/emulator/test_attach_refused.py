@@ -9,7 +9,7 @@ from tests.emulator.phone.apps import OWN_APP, OWN_LEAKS
 from tests.emulator.phone.leftovers import check_nothing_left, traces
 from tests.emulator.phone.machine import Machine
 from tests.emulator.test_inline_apps import one_more_round
-from tests.emulator.test_sessions import run
+from tests.emulator.test_sessions import in_order, run
 
 pytestmark = pytest.mark.emulator
 
@@ -71,4 +71,8 @@ def test_memory_that_may_not_be_made_executable(stock: Machine, tmp_path: Path) 
     """execmem and execmod denied: the moved code has room in the shim's own text, and ptrace writes it."""
     with stock.refusing("execmem"):
         found = one_more_round(stock, APP, "libleaky.so", tmp_path, "--object", "libleaky.so")
+    for function, size, objects in OWN_LEAKS:
+        sites = [site for site in found["sites"] if in_order(["malloc", function], site["frames"])]
+        held = [sum(site[what] for site in sites) for what in ("inuse_space", "inuse_objects")]
+        assert held == [size * objects, objects], function
     assert found["totals"]["inuse_objects"] == sum(objects for _, _, objects in OWN_LEAKS)

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from tests.emulator.phone import bionic
-from tests.emulator.phone.apps import BIONIC_APP, OWN_APP, OWN_LEAKS
+from tests.emulator.phone.apps import BIONIC_APP
 from tests.emulator.phone.machine import Machine
 from tests.emulator.test_sessions import (
     SECONDS,
     check_bionic_leaks,
     check_clean,
-    in_order,
     interrupt,
     started,
     wait_until_done,
@@ -46,16 +45,6 @@ def one_more_round(
     assert (found["target"]["tracer"], found["measurement"]) == ("inline", "complete")
     assert not any(found["totals"]["lost"].values()) and found["unwinding"]["partial"] == 0
     return found
-
-
-@pytest.mark.proof
-def test_a_glibc_app_with_an_allocator_hidden_in_its_library(stock: Machine, tmp_path: Path) -> None:
-    found = one_more_round(stock, OWN_APP.package, "libleaky.so", tmp_path, "--object", "libleaky.so")
-    for function, size, objects in OWN_LEAKS:
-        sites = [site for site in found["sites"] if in_order(["malloc", function], site["frames"])]
-        held = [sum(site[what] for site in sites) for what in ("inuse_space", "inuse_objects")]
-        assert held == [size * objects, objects], function
-    assert found["totals"]["inuse_objects"] == sum(objects for _, _, objects in OWN_LEAKS)
 
 
 @pytest.mark.proof

@@ -95,19 +95,6 @@ def test_an_app_that_loads_the_shim(stock: Machine, tmp_path: Path) -> None:
     assert stock.wait_for_process(APP64.package) == pid
 
 
-@pytest.mark.proof
-def test_an_app_that_is_entered_by_ptrace(stock: Machine, tmp_path: Path) -> None:
-    pid = begin(stock, APP64)
-    stock.root_shell("mkdir -p /data/system; touch /data/system/refuses_agents; chmod 711 /data/system")
-    try:
-        report, err = looked_at(stock, tmp_path, APP64, "--package", APP64.package)
-    finally:
-        stock.root_shell("rm /data/system/refuses_agents")
-    assert "attached by ptrace instead" in err
-    check_kinds(report)
-    assert stock.wait_for_process(APP64.package) == pid
-
-
 @pytest.mark.parametrize("app", [pytest.param(APP64, marks=pytest.mark.proof), APP32], ids=["arm64", "arm32"])
 def test_an_app_from_its_start_by_its_own_script(stock: Machine, app: App, tmp_path: Path) -> None:
     """wrap.sh and `run-as`, without root; words and pointers of 32 bits in the second app."""
@@ -137,14 +124,6 @@ def test_an_app_by_root(rooted: Machine, tracer: str, by: str, tmp_path: Path) -
     assert report["target"]["tracer"] == tracer
     check_kinds(report)
     assert rooted.wait_for_process(APP64.package) == pid
-
-
-@pytest.mark.proof
-def test_an_app_of_32_bits_by_root(rooted: Machine, tmp_path: Path) -> None:
-    if APP32.abi not in abis():
-        pytest.skip(f"{APP32.abi.compiler} is not installed")
-    report, _ = looked_at(rooted, tmp_path, APP32, "--package", APP32.package, "--launch")
-    check_kinds(report, rounds=1)
 
 
 def test_the_live_view_of_an_app_by_its_process_id(rooted: Machine, tmp_path: Path) -> None:
