@@ -1,8 +1,7 @@
-"""The shim's segment is no part of a core dump, and a program that locks its memory does not hold its pages."""
+"""The shim's segment is no part of a core dump (its size: tests/proof/test_matrix.py), and locked memory does not hold its pages."""
 
 import os
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attaching import attached
-from tests.support.workloads import PROGRAM, need
 
-CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 MORE_BYTES_MAX = 32 << 20  # of the shim's library and of the pages that it uses
 LOCKED = """
 import ctypes, sys
@@ -22,32 +19,6 @@ kept = [ctypes.CDLL(None).malloc(5003) for _ in sys.stdin.readline()]
 print("done", flush=True)
 sys.stdin.readline()
 """
-
-
-def core_bytes(folder: Path, *before: str) -> int:
-    """Size of the core file of a program that aborts."""
-    folder.mkdir()
-    words = [*before, sys.executable, "-S", "-E", "-c", "import os; os.abort()"]
-    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    subprocess.run(
-        words,
-        cwd=folder,
-        capture_output=True,
-        check=False,
-        timeout=100,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, unlimited),
-    )
-    (core,) = folder.glob("core*")
-    return core.stat().st_size
-
-
-def test_a_core_dump_is_as_large_as_without_it(tmp_path: Path) -> None:
-    need("preload")
-    if os.getuid() or "/" in CORE_PATTERN.read_text() or "|" in CORE_PATTERN.read_text():
-        pytest.skip(f"needs root, and core files in the program's folder ({CORE_PATTERN})")
-    alone = core_bytes(tmp_path / "alone")
-    measured = core_bytes(tmp_path / "measured", *PROGRAM, "-q", "--tracer", "preload", "--")
-    assert alone <= measured + MORE_BYTES_MAX and measured <= alone + MORE_BYTES_MAX
 
 
 def resident_bytes(pid: int) -> int:

@@ -90,8 +90,8 @@ def test_python_objects_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "script",
-    [f'#!/bin/sh\nexec {sys.executable} "$@"\n', "#!/usr/bin/env -S python3\n"],
-    ids=["chooses an interpreter", "is run by env"],
+    [f'#!/bin/sh\nexec {sys.executable} "$@"\n', "#!/usr/bin/env -S python3\n", f"#!{sys.executable}\n"],
+    ids=["chooses an interpreter", "is run by env", "names its interpreter"],
 )
 def test_scripts_that_run_python_are_traced_as_python_is(tmp_path: Path, script: str) -> None:
     """As pyenv's shims, and entry points of packages."""
@@ -144,15 +144,6 @@ def test_of_a_running_interpreter(tracer: str, tmp_path: Path) -> None:
             assert held(json.loads(report.read_text())) == ALL
         process.communicate(timeout=60)
     assert process.returncode == 0
-
-
-def test_python_is_measured_by_the_shim_unless_asked_otherwise(tmp_path: Path) -> None:
-    environment = {"PYTHONPATH": str(extension(SOURCE, sys.executable))}
-    script = tmp_path / "script"
-    script.write_text(f"#!{sys.executable}\n{RUN}\n")
-    script.chmod(0o755)
-    report = run("auto", tmp_path, "--", script, environment=environment).report
-    assert (report["target"]["tracer"], held(report)) == ("preload", ALL)
 
 
 def test_bpf_says_that_objects_are_missing(tmp_path: Path) -> None:
