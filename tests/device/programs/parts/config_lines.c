@@ -8,6 +8,7 @@
 #include "agent/inject/patch_plan.h"
 #include "agent/protocol/blocks.h"
 #include "agent/snoop/config.h"
+#include "checks.h"
 
 #define INPUT_BYTES_MAX (64u << 10)
 #define READINGS 2000 /* of a process, which keeps what it was told */
@@ -50,11 +51,6 @@ bool ml_host_is_silent(void)
 }
 
 /* ---- lines -------------------------------------------------------------------------------------------- */
-
-static unsigned random_below(unsigned n)
-{
-	return (unsigned)rand() % n;
-}
 
 static void add(const char *text)
 {
@@ -176,12 +172,6 @@ static void make_input(enum reader reader)
 }
 
 /* ---- readings ----------------------------------------------------------------------------------------- */
-
-static void check(bool holds, const char *what)
-{
-	if (!holds)
-		puts(what);
-}
 
 static void check_session(const struct ml_config *config)
 {

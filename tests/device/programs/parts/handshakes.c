@@ -8,6 +8,7 @@
 #include "agent/protocol/abstract_socket.h"
 #include "agent/protocol/blocks.h"
 #include "agent/shim/handshakes.h"
+#include "checks.h"
 #include "small_settings.h"
 
 #define PEERS 40
@@ -35,12 +36,6 @@ void ml_preload_target_drop_maps(struct ml_preload_target *target)
 }
 
 /* ---- peers -------------------------------------------------------------------------------------------- */
-
-static void check(int holds, const char *what)
-{
-	if (!holds)
-		puts(what);
-}
 
 static int count_descriptors(void)
 {
@@ -271,11 +266,6 @@ struct peer {
 	size_t sent;
 };
 
-static unsigned random_below(unsigned n)
-{
-	return (unsigned)rand() % n;
-}
-
 static void mutate(struct ml_greeting *greeting)
 {
 	unsigned char *bytes = (unsigned char *)greeting;
@@ -380,7 +370,7 @@ int main(int argc, char **argv)
 	check(count_descriptors() == baseline, "a descriptor was left open by the cases");
 	do
 		n += run_random(peers, baseline);
-	while (time(NULL) < end || (!n && ++rounds < 100)); /* a busy machine comes to few in that time */
+	while (time(NULL) < end || (!n && ++rounds < 10000)); /* a busy machine comes to few in that time, and few join */
 	check(n > 0, "no process joined: nothing was put to the test");
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include "agent_stubs.h"
 #include "agent/process/process_maps.h"
 #include "agent/process/target_objects.h"
+#include "checks.h"
 
 #define OBJECTS 4
 #define SYMBOLS 8
@@ -27,17 +28,6 @@ static struct world {
 } *world;
 
 static unsigned long n_functions, n_lines;
-
-static unsigned random_below(unsigned n)
-{
-	return (unsigned)rand() % n;
-}
-
-static void check(bool holds, const char *what)
-{
-	if (!holds)
-		puts(what);
-}
 
 /* ---- the process -------------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 
 #include "agent/process/patient_read.h"
 #include "agent/protocol/blocks.h"
+#include "checks.h"
 
 #define BYTES (256u << 10)
 #define ENDLESS_S 60 /* SIGALRM then ends the program: a read is waited for */
@@ -17,12 +18,6 @@ int ml_blocks_gap(const char *condition_and_answer, const char *format, ...)
 {
 	(void)condition_and_answer, (void)format;
 	return n_gaps++, 0;
-}
-
-static void check(bool holds, const char *what)
-{
-	if (!holds)
-		puts(what);
 }
 
 /* In the process: whatever reads `missing` waits for as long as it lives. */

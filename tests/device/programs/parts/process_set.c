@@ -2,9 +2,8 @@
 /* The agent's set of processes, asked about some that end in several ways. Writes what does not hold. */
 #include "agent/process/process_set.h"
 
-#include <stdio.h>
-
 #include "agent/process/thread_states.h"
+#include "checks.h"
 
 #define S 1000000000ull
 
@@ -18,12 +17,6 @@ bool ml_process_has_ended(ml_u32 pid, int pidfd)
 bool ml_process_has_other_threads(ml_u32 pid)
 {
 	return pid != ended;
-}
-
-static void check(bool holds, const char *what)
-{
-	if (!holds)
-		puts(what);
 }
 
 static void check_process_without_first_thread(struct ml_process_set *set)

@@ -2,8 +2,9 @@
 /* Records of an architecture with a link register, with calls pending under return probes. Writes what does not hold. */
 #include "agent/bpf/trampolines.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "checks.h"
 
 #define TRAMPOLINE 0x7ffffffff000ull
 #define SIGNATURE 0x0035000000000000ull /* above 48 bits */
@@ -20,12 +21,6 @@ struct whole {
 };
 
 static struct ml_trampolines trampolines;
-
-static void check(int holds, const char *what)
-{
-	if (!holds)
-		puts(what);
-}
 
 /* Two calls are pending: frames end at word 10 (inner) and word 20 (outer); each has saved the trampoline. */
 static struct whole two_pending(void)
