@@ -91,7 +91,11 @@ def test_agent_is_stuck_and_the_session_aborted(tracer: str, tmp_path: Path) -> 
         session.send_signal(signal.SIGINT)
         _, err = session.communicate(timeout=60)
         assert session.returncode == 130
-        assert b"a.memleak holds what had arrived" in err
+        path = tmp_path / "a.memleak"
+        assert [line for line in err.decode().splitlines() if line][-2:] == [
+            f"memleak-android: {path} holds what had arrived, stack bytes included; run `report {path}`",
+            "memleak-android: error: aborted",
+        ]
         assert until_ended(agent)
     check_report(tmp_path)
     assert until_ended(target)

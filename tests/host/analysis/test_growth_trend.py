@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.analysis.growth_rate import Series, theil_sen
-from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, judge_growth
+from memleak_android.host.analysis.growth_trend import judge_growth
 from memleak_android.host.profile.growth import Growth, Trend
 from tests.support.builders.behaviours import LEAKS, NO_LEAKS, Behaviour, queue
 
@@ -151,11 +151,6 @@ def test_sampling_error_makes_the_interval_wider_and_growth_unsure() -> None:
     assert sampled.bytes_per_s == exact.bytes_per_s
     assert sampled.high - sampled.low == pytest.approx(2 * 1.96 * 10_000 / (22 - 0), rel=0.15)
     assert growth(per_request(SECONDS), stderr=200_000).trend is not Trend.GROWS
-
-
-def test_fewest_instants() -> None:
-    few = SECONDS[:INSTANTS_MIN]
-    assert growth(per_request(few), few).trend is Trend.GROWS
 
 
 Floats = np.ndarray

@@ -16,7 +16,7 @@ from memleak_android.host.recording.file import FILE_HEADER
 from memleak_android.host.wire.blocks import BlockKind, encode_block
 from tests.support.attaching import until
 from tests.support.builders import blocks as builders
-from tests.support.builders.growing_recording import wait_for_block, wait_for_snapshot
+from tests.support.builders.growing_recording import wait_for_block
 from tests.support.command_line import CommandLine
 
 PRELOAD = ("--tracer", "preload")
@@ -180,25 +180,6 @@ def test_first_interrupt_stops_and_reports(line: CommandLine) -> None:
             _, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert "60 bytes in 3 allocations" in err
-
-
-def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> None:
-    words = ("record", "-o", "a.memleak", *PRELOAD, "--", "sh", "-c", GOES_ON)
-    with line.start(*words, scenario={"stuck": True, "stop_file": "told_to_stop"}) as process:
-        wait_for_snapshot(line.folder / "a.memleak")  # the first safety snapshot
-        process.send_signal(signal.SIGINT)
-        wait_for(line.folder / "told_to_stop")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
-    assert [one for one in err.splitlines() if one][-2:] == [
-        "memleak-android: a.memleak holds what had arrived, stack bytes included; run `report a.memleak`",
-        "memleak-android: error: aborted",
-    ]
-    report = line.run("report", "-v", "a.memleak")
-    assert report.code == 6
-    assert "60 bytes in 3 allocations" in report.out
-    assert "note: the session did not end in order: what is held is that of the last snapshot" in report.out
 
 
 def test_report_into_a_folder_that_is_not_there(line: CommandLine) -> None:

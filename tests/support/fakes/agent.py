@@ -19,7 +19,6 @@ Keys of a scenario, all optional:
   garbage         bytes that are no block follow HELLO
   run             seconds until the target ends by itself (attached sessions only)
   stuck           from `stop` on: silent and deaf to everything but SIGKILL
-  stop_file       made when `stop` comes
   snapshots_file  made when the third snapshot that was asked for is written
 """
 
@@ -159,9 +158,6 @@ def run(child, start):
                 open(scenario["snapshots_file"], "w").close()
             if scenario.get("die_after") == "snapshot":
                 os._exit(3)
-        if "stop" in line and scenario.get("stop_file"):
-            with open(scenario["stop_file"], "w") as file:
-                file.write("stop\n")
         if "stop" in line and scenario.get("stuck"):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(1000)

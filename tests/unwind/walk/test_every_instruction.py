@@ -18,7 +18,6 @@ from tests.support.builders.small_library import BASE, CODE_VADDR, FUNCTION, STA
 from tests.support.stack_capture import (
     CapturedStack,
     FileModules,
-    assert_same_traces,
     parse_maps,
     read_registers,
     sample_batch,
@@ -155,11 +154,6 @@ def test_every_stack_is_exact(stepped: Stepped) -> None:
     share = len(wrong) / len(stepped.truths)
     assert not wrong, f"{len(wrong)} of {len(stepped.truths)} ({share:.2%}) stacks are wrong: {wrong[:5]}"
     assert int(np.max(traces.offsets[1:] - traces.offsets[:-1])) > 8
-
-
-def test_lockstep_equals_scalar(stepped: Stepped) -> None:
-    few = stepped.stacks[::10]
-    assert_same_traces(sample_batch(few), stepped.spaces, stepped.modules)
 
 
 def has_row(stepped: Stepped, i: int) -> bool:
