@@ -191,12 +191,3 @@ def test_the_limit_that_comes_first(limits: tuple[MemoryLimit, ...], expected: s
     assert limit_text(made, answer_of(made)) == expected
     steady = measured(growth(0, trend=Trend.STEADY), limits=limits)
     assert limit_text(steady, answer_of(steady)) == ""
-
-
-def test_the_first_line() -> None:
-    made = measured(growth(150_000, 1500))
-    line = "LEAKING  ./server --port 80 (pid 4711) grows by 8.6 ± 0.1 MiB/min: 1 place, measured for 12 s"
-    assert answer_line(made, answer_of(made)) == line
-    made = measured(growth(0, trend=Trend.STEADY))
-    line = "NOT GROWING  ./server --port 80 (pid 4711) does not grow, measured for 12 s"
-    assert answer_line(made, answer_of(made)) == line
