@@ -18,13 +18,6 @@ def references(*rows: tuple[int, int, int]) -> Rows:
     return result
 
 
-def test_key_without_evidence_is_unattributed() -> None:
-    found = heap.attribute(live_rows({"sequence": 5, "key": 9}), references((1, 7, 100)), {})
-    assert found.evidence.tolist() == [heap.UNATTRIBUTED]
-    assert heap.attribute(live_rows({}), references(), {}).evidence.tolist() == [heap.UNATTRIBUTED]
-    assert heap.attribute(live_rows(), references((1, 7, 100)), {}).evidence.tolist() == []
-
-
 def test_forked_process_inherits_keys_over_generations() -> None:
     evidence = references((1, 7, 100))
     live = live_rows({"sequence": 5, "key": 7, "pid": 300}, {"sequence": 6, "key": 8, "pid": 300})

@@ -85,18 +85,19 @@ def test_a_module_without_memory_for_its_tables_has_no_names(
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
-@pytest.mark.parametrize("options", [[], [NO_BUILD_ID]], ids=["build-id", "no build-id"])
-def test_a_file_without_build_id_needs_the_checksum(
-    options: list[str], is_changed: bool, program: Path, tmp_path: Path
+@pytest.mark.parametrize("without", ["debug file", "module", "debug file, module"])
+def test_what_has_no_build_id_needs_the_checksum(
+    without: str, is_changed: bool, program: Path, tmp_path: Path
 ) -> None:
     """The module's own build-id says nothing about a debug file that has none."""
-    bare = tmp_path / "bare"
-    subprocess.run([need("objcopy"), NO_BUILD_ID, program, bare], check=True)
-    (tmp_path / "linked").mkdir()
-    _, debug = linked(bare, tmp_path / "linked")
-    module = tmp_path / "linked" / "module"
-    command = [need("objcopy"), "--strip-all", f"--add-gnu-debuglink={debug}", *options, program, module]
-    subprocess.run(command, check=True)
+    module, debug = tmp_path / "module", tmp_path / ".debug" / "program.debug"
+    debug.parent.mkdir()
+    link = f"--add-gnu-debuglink={debug}"
+    for path, options in ((debug, ["--only-keep-debug"]), (module, ["--strip-all", link])):
+        is_bare = ("debug file" if path == debug else "module") in without
+        options += [NO_BUILD_ID] * is_bare
+        subprocess.run([need("objcopy"), *options, program, path], check=True)
+        assert (FileModule.open(path).build_id == "") == is_bare
     if is_changed:
         debug.write_bytes(debug.read_bytes() + b"x")
     symbolizer = Symbolizer()

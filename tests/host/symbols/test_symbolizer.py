@@ -132,20 +132,6 @@ def test_a_file_of_another_build_is_refused_with_a_note(stripped: Path, tmp_path
     assert symbolizer.notes == (f"{other} has build-id {other_id}, program has {module.build_id}; not used",)
 
 
-def test_debuglink_beside_the_file_with_the_right_checksum(program: Path, tmp_path: Path) -> None:
-    stripped, debug = tmp_path / "program", tmp_path / ".debug" / "program.debug"
-    debug.parent.mkdir()
-    objcopy = need("objcopy")
-    subprocess.run([objcopy, "--only-keep-debug", program, debug], check=True)
-    link = (f"--add-gnu-debuglink={debug}", "--remove-section=.note.gnu.build-id")
-    subprocess.run([objcopy, "--strip-all", *link, program, stripped], check=True)
-    module = FileModule.open(stripped)
-    assert module.build_id == ""
-    assert Symbolizer().symbol_class(module) is SymbolClass.LINES
-    debug.write_bytes(debug.read_bytes() + b"x")
-    assert Symbolizer().symbol_class(module) is not SymbolClass.LINES
-
-
 def test_gnu_debugdata_names_what_dynsym_does_not(program: Path, tmp_path: Path) -> None:
     objcopy, packed, small = need("objcopy"), tmp_path / "program", tmp_path / "small"
     subprocess.run([objcopy, "--strip-debug", program, small], check=True)

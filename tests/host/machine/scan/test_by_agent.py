@@ -1,6 +1,7 @@
 """The agent's look into a process beside the host's own, and what is made of blocks that make no sense."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -107,7 +108,9 @@ def test_a_process_that_ended(agent: ReadingAgent) -> None:
         by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS)
 
 
-def test_a_process_with_a_tracer(agent: ReadingAgent) -> None:
+def test_neither_looks_into_a_process_with_a_tracer(agent: ReadingAgent) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
     with (
         blocked(["/bin/cat"]) as pid,
         subprocess.Popen(["strace", "-o", os.devnull, "-p", str(pid)], stderr=subprocess.PIPE) as strace,
@@ -115,6 +118,8 @@ def test_a_process_with_a_tracer(agent: ReadingAgent) -> None:
         strace.stderr.readline()  # it is attached
         with pytest.raises(TargetError, match="could not be searched: Operation not permitted"):
             by_agent.scan_by_agent(agent, pid, NO_BLOCKS)
+        with pytest.raises(TargetError, match="could not be stopped: Operation not permitted"):
+            scan_memory(pid, NO_BLOCKS)
         strace.kill()
 
 

@@ -114,10 +114,6 @@ def test_names_that_look_like_indices_of_sites_and_frames() -> None:
     assert report["notes"] == list(looks)
 
 
-def test_no_site_at_all() -> None:
-    assert json.loads(json_of(profile(sites=())))["sites"] == []
-
-
 def test_more_indices_than_are_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = json_of(profile())
     monkeypatch.setattr(report_json, "_FRAMES_KEPT_MAX", 1)
