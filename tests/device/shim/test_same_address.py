@@ -1,15 +1,13 @@
 """A library at the address of another, whose stacks look like the other's when they are read by its frames (same_address.c)."""
 
-import json
 import platform
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.attaching import attached
+from tests.support.attaching import run_attached
 from tests.support.workloads import PROGRAMS, both_tracers, build, built, functions, run
 
 BLOCKS = 400
@@ -50,12 +48,7 @@ def test_no_frame_of_the_library_that_is_gone(tracer: str, tmp_path: Path) -> No
 @pytest.mark.compares_code
 @pytest.mark.parametrize("tracer", ["plt", "inline"])
 def test_nor_in_a_running_process(tracer: str, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
     words = [*command(tmp_path), "waits"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with attached(process.pid, report, tracer=tracer) as session:
-            process.communicate(timeout=60)
-            session.communicate(timeout=60)
-    assert process.returncode == 0, "they were not at the same address"
-    check(json.loads(report.read_text()))
+    exit_code, _, report = run_attached(tracer, words, tmp_path / "report.json")
+    assert exit_code == 0, "they were not at the same address"
+    check(report)
