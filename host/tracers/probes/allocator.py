@@ -99,12 +99,6 @@ def exports(path: str, function: str) -> bool:
     return bool(_open(path).dynamic_functions({function}))
 
 
-def binds_its_own(path: str, function: str) -> bool:
-    """Whether the file calls its own definition of the function, whatever others there are. Raises as exports()."""
-    elf = _open(path)
-    return elf.is_symbolic and bool(elf.dynamic_functions({function}))
-
-
 def lends_memory(objects: Sequence[LoadedObject]) -> bool:
     """Whether an object calls a function that makes a child in the caller's memory. posix_spawn()'s child does not allocate.
 
