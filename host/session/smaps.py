@@ -29,7 +29,8 @@ from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
 # The pause between readings: 100 times of a reading, but a quarter of the time so far is enough if that is 5 times. A
-# process of many mappings takes long to read. On this machine the first five, which growth needs, pause as long as each took.
+# process of many mappings takes long to read. Growth needs five: on this machine the first ones pause for what
+# each took beyond a second.
 COST_SHARE, COST_SHARE_MIN, TIME_SHARE = 100, 5, 1 / 4
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
 
@@ -101,11 +102,12 @@ class SmapsReader(SessionObserver):
         readings = {pid: reading for pid, reading in self._stored().items() if pid == target}
         readings |= {reading["pid"]: reading for reading in found}
         self._begin_s, now = self._begin_s or begin, time.monotonic()
-        least = max((now - begin) * COST_SHARE_MIN, (now - self._begin_s) * TIME_SHARE)
+        cost = now - begin
+        least = max(cost * COST_SHARE_MIN, (now - self._begin_s) * TIME_SHARE)
         session = self.capture.session
         n_rows = len(session.fields.get("balance", {"rows": ()})["rows"])
         is_first = n_rows < INSTANTS_MIN and not session.target.serial
-        self._next_s = now + (now - begin if is_first else min((now - begin) * COST_SHARE, least))
+        self._next_s = now + (max(0.0, cost - 1.0) if is_first else min(cost * COST_SHARE, least))
         self._store(readings)
 
     def ask_drivers(self) -> None:
