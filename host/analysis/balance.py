@@ -23,6 +23,7 @@ from memleak_android.host.wire.blocks import Rows
 ROWS_MAX = 256  # of a session; then every second one goes
 RISE_MIN = 1 << 20  # bytes: less growth is within what page tables, arenas and the times of reading differ by
 _OLDER_MIN = 64 << 10  # bytes; it is compared with growth, which may be as small
+_JUDGED_NS_MIN = 4 * 10**9  # in which five snapshots are taken, and each is followed by a reading
 _MAPPINGS_MAX = 3
 _USED_SHARE_MIN = 0.5  # of regions that grow: if less is written to, that is the rate
 _SMALL = 20  # smaller than the largest by that factor: not named
@@ -108,7 +109,14 @@ def add_row(recorded: dict[str, Any] | None, timestamp_ns: int, balance: Balance
     ]
     if len(rows) > ROWS_MAX:
         rows = rows[::2]
-    return {"rows": rows, "largest": [astuple(each) for each in balance.largest]}
+    largest = [astuple(each) for each in balance.largest]
+    return {**(recorded or {}), "rows": rows, "largest": largest}
+
+
+def add_unread(recorded: dict[str, Any] | None) -> dict[str, Any]:
+    """SESSION's "balance" after a snapshot at which the process, which runs, was not read."""
+    known = recorded or {"rows": [], "largest": []}
+    return {**known, "unread": known.get("unread", 0) + 1}
 
 
 def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) -> tuple[UnownedGrowth, ...]:
@@ -117,10 +125,12 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     recorded: SESSION's "balance", unchecked. begin_ns: of the session; from_ns, to_ns: what is judged.
     OLDER is the fall of what is beyond the counted blocks. Its cause is not told here.
     """
-    if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
-        return ()
-    rows = [row for row in recorded["rows"][: 2 * ROWS_MAX] if _is_row(row) and from_ns <= row[0] <= to_ns]
-    if len(rows) < INSTANTS_MIN or any(a[0] >= b[0] for a, b in pairwise(rows)):
+    rows = _rows(recorded, from_ns, to_ns)
+    if (
+        not isinstance(recorded, dict)
+        or len(rows) < INSTANTS_MIN
+        or any(a[0] >= b[0] for a, b in pairwise(rows))
+    ):
         return ()
     seconds = np.array([(row[0] - begin_ns) / 1e9 for row in rows])
     space = np.array([(*row[1:], rows[0][2] - row[2]) for row in rows], np.float64)
@@ -145,6 +155,20 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     ]
     is_unowned = any(each.part is UnownedPart.MAPPINGS for each in growing)
     return tuple(each for each in growing if not (is_unowned and each.part is UnownedPart.REGIONS))
+
+
+def is_unread(recorded: object, from_ns: int, to_ns: int) -> bool:
+    """Whether unowned_growth() lacks only readings: in a time that is long enough, of a process that ran."""
+    if not isinstance(recorded, dict) or to_ns - from_ns < _JUDGED_NS_MIN:
+        return False
+    unread, n_rows = recorded.get("unread"), len(_rows(recorded, from_ns, to_ns))
+    return isinstance(unread, int) and n_rows < INSTANTS_MIN <= n_rows + unread
+
+
+def _rows(recorded: object, from_ns: int, to_ns: int) -> list[Any]:
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
+        return []
+    return [row for row in recorded["rows"][: 2 * ROWS_MAX] if _is_row(row) and from_ns <= row[0] <= to_ns]
 
 
 def is_unused(written: UnownedGrowth, reserved: float) -> bool:

@@ -19,6 +19,7 @@ from memleak_android.unwind.trace import TraceEnd
 NO_ALLOCATION = (
     "not one allocation was seen: the program made none, or by an allocator that was not traced (-O)"
 )
+UNBALANCED = "the kernel's figures of the process were read too seldom, or not at all: memory beyond the blocks may grow"
 _BY_KERNEL = ("bpf", "bcc", "kernel")
 _CUT_STACKS_MAX = 0.5  # share of the blocks held: above it the report does not say who allocates
 
@@ -30,10 +31,12 @@ def judge_coverage(
     max_lost: float,
     missing: Sequence[str] = (),
     unowned: Sequence[UnownedGrowth] = (),
+    is_unbalanced: bool = False,
 ) -> tuple[Finding, ...]:
     """max_lost: the share of calls, and of blocks without a stack, that is tolerated.
 
     missing: what the reader of the capture knows to be missing.
+    is_unbalanced: growth is judged, and the kernel's figures were read too seldom for it.
     """
     reasons = [
         *(Reason(Condition.RECORD, Answer.NO, text) for text in missing),
@@ -46,6 +49,7 @@ def judge_coverage(
         *_of_stacks(capture, totals, sites, max_lost),
         *_of_record(capture, totals),
         *map(_of_balance, unowned),
+        *([Reason(Condition.BALANCE, Answer.UNKNOWN, UNBALANCED)] * is_unbalanced),
     ]
     return findings(_answered(capture), reasons)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis.balance import is_unused, unowned_growth
+from memleak_android.host.analysis.balance import is_unread, is_unused, unowned_growth
 from memleak_android.host.analysis.block_sums import (
     BlockSums,
     StackSums,
@@ -38,7 +38,7 @@ from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.answer import MemoryLimit
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
-from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
 from memleak_android.host.profile.profile import (
     CallSite,
@@ -121,7 +121,8 @@ def make_profile(
     reserved = _growth_of_regions(survivors.stacks, growth)
     unowned = _that_counts(_unowned(capture, view, begin_ns, now_ns), reserved, totals)
     without_owner = [each for each in unowned if not (reserved and each.part is UnownedPart.REGIONS)]
-    coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, without_owner)
+    unread = _is_unbalanced(capture, view, begin_ns, now_ns, growth.span)
+    coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, without_owner, unread)
     profile = Profile(
         target=_target(capture),
         duration_ns=max(0, now_ns - begin_ns),
@@ -172,6 +173,14 @@ def _unowned(capture: Capture, view: View, begin_ns: int, now_ns: int) -> tuple[
         return ()
     recorded = capture.session.findings.balance
     return unowned_growth(recorded, begin_ns, begin_ns + view.warmup_ns, now_ns - view.cooldown_ns)
+
+
+def _is_unbalanced(capture: Capture, view: View, begin_ns: int, now_ns: int, span: GrowthSpan | None) -> bool:
+    """On this machine only: a reading of a device may take longer than a short session has."""
+    if span is None or not span.is_judged or view.warmup_ns is None or capture.session.target.serial:
+        return False
+    recorded = capture.session.findings.balance
+    return is_unread(recorded, begin_ns + view.warmup_ns, now_ns - view.cooldown_ns)
 
 
 def _that_counts(

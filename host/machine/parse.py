@@ -55,7 +55,8 @@ class ProcessStatus:
     state: str
     tgid: int
     uid: int
-    has_memory: bool  # kernel threads and zombies have none
+    parent: int
+    has_memory: bool  # kernel threads and ending processes have none
     has_threads: bool  # more than one
     namespace_pids: tuple[int, ...]  # outermost first
 
@@ -69,6 +70,7 @@ def parse_status(text: str) -> ProcessStatus:
             state=fields["State"].split()[0],
             tgid=int(fields["Tgid"]),
             uid=int(fields["Uid"].split()[1]),
+            parent=int(fields["PPid"]),
             has_memory="VmSize" in fields,
             has_threads=int(fields.get("Threads", 1)) > 1,
             namespace_pids=tuple(int(word) for word in fields.get("NSpid", fields["Tgid"]).split()),

@@ -169,4 +169,11 @@ def _left_out(profile: Profile) -> str:
 
 def _beyond_blocks(profile: Profile) -> str:
     """Why growth cannot be told though no block and no region grows; "" = the kernel's figures do not grow either."""
-    return next((_BEYOND_BLOCKS[each.part] for each in profile.unowned if each.part in _BEYOND_BLOCKS), "")
+    beyond = [_BEYOND_BLOCKS[each.part] for each in profile.unowned if each.part in _BEYOND_BLOCKS]
+    unknown = [
+        reason
+        for finding in profile.coverage
+        if finding.condition is Condition.BALANCE and finding.answer is Met.UNKNOWN
+        for reason in finding.reasons
+    ]
+    return next(iter([*beyond, *unknown]), "")

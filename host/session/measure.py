@@ -140,7 +140,7 @@ def measure(plan: Measurement) -> Measured:
         capture.session |= tracer.target
         _tell_end(plan, capture)
         _tell_held_up(tracer, capture)
-        _answer_conditions(plan, session.missing, tracer, capture)
+        _answer_conditions(plan, session.missing, tracer, capture, files)
         capture.remarks += hooked_remarks(capture)
         survivors = find_survivors(capture, unwinder, with_past=True)
         survivors = survivors if look is None else look.judge(survivors)
@@ -310,17 +310,22 @@ def _interval_view(plan: Measurement) -> View:
 
 
 def _answer_conditions(
-    plan: Measurement, of_session: Sequence[str], tracer: AgentSession, capture: Capture
+    plan: Measurement,
+    of_session: Sequence[str],
+    tracer: AgentSession,
+    capture: Capture,
+    files: ModuleFiles,
 ) -> None:
     """Into the session what the result lacks, and whose it is."""
     pid = target_pid(capture)
     if plan.target.is_local and pid:
         capture.session |= {"limits": memory_limits(pid)}
     of_session = [*of_session, *_tell_scenario(plan, capture)]
-    others = other_allocators(capture) if plan.target.is_local else []
-    others += python_objects(capture, plan.options) if plan.target.is_local else []
-    if plan.target.is_local and plan.options.command and not plan.options.follow:
-        others += detached(capture)
+    others = list[Reason]()
+    if plan.target.is_local:
+        others = [*other_allocators(capture, files), *python_objects(capture, files, plan.options)]
+        if plan.options.command and not plan.options.follow:
+            others += detached(capture)
     answers: dict[Condition, Sequence[Reason]] = {
         Condition.SESSION: [Reason(Condition.SESSION, Answer.NO, text) for text in of_session],
         Condition.PROGRAMS: [*unprobed_programs(capture), *hooked_missing(capture), *others],

@@ -3,8 +3,8 @@
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.binaries import SHIM
@@ -12,9 +12,8 @@ from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.profile.coverage import Answer, Condition, Reason
 from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_MODULE
 from memleak_android.host.stacks.address_spaces import recorded_mapping
-from memleak_android.host.stacks.modules import LocalFiles
+from memleak_android.host.stacks.modules import DELETED, ModuleFiles
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.probes.allocator import binds_its_own, exports
 from memleak_android.unwind.maps import Mapping
 
 # The C library's malloc is behind another allocator's in search order; a linker's own serves until it has loaded libc.
@@ -24,37 +23,39 @@ _NEVER_MEANT = re.compile(
 _IGNORING = re.compile(r"-[A-Za-z]*[EI][A-Za-z]*")  # python -E and -I: the environment
 _BY_BINDING = ("preload", "plt")  # by the functions to which the dynamic linker binds calls
 _LOOKED_AT_MAX = 4096
+_ELF = b"\x7fELF"
 
 
-def other_allocators(capture: Capture) -> list[Reason]:
+def other_allocators(capture: Capture, files: ModuleFiles) -> list[Reason]:
     """For a session on this machine. Unknown, because a library may define malloc and never be bound to."""
     allocator, tracer = capture.session.tracing.allocator, capture.session.tracing.tracer
     if isinstance(allocator, str) and allocator:
-        ask, way_out = exports, "-O"
+        ask, way_out = _exports_malloc, "-O"
     elif tracer in _BY_BINDING:
-        ask, way_out = binds_its_own, "--tracer bpf -O"
+        ask, way_out = _binds_its_own_malloc, "--tracer bpf -O"
     else:
         return []
     found: dict[str, None] = {}
     looked_at = {allocator}
     for pid, mapping in _code_mappings(capture):
-        name = os.path.basename(mapping.path)
-        if mapping.path in looked_at or len(looked_at) > _LOOKED_AT_MAX:
+        path = mapping.path.removesuffix(DELETED)
+        name = os.path.basename(path)
+        if path in looked_at or len(looked_at) > _LOOKED_AT_MAX:
             continue
-        looked_at.add(mapping.path)
-        if name != SHIM and not _NEVER_MEANT.fullmatch(name) and _ask(ask, pid, mapping, "malloc"):
-            found[name] = None
-    return [
-        Reason(
-            Condition.PROGRAMS,
-            Answer.UNKNOWN,
-            f"{name} brings a malloc of its own, which was not traced ({way_out} {name} traces it)",
-        )
-        for name in found
-    ]
+        looked_at.add(path)
+        if name == SHIM or _NEVER_MEANT.fullmatch(name):
+            continue
+        brings = _ask(ask, files, pid, mapping)
+        if brings is None:
+            found[f"{name} could not be read: it may bring a malloc of its own"] = None
+        elif brings:
+            found[f"{name} brings a malloc of its own, which was not traced ({way_out} {name} traces it)"] = (
+                None
+            )
+    return [Reason(Condition.PROGRAMS, Answer.UNKNOWN, text) for text in found]
 
 
-def python_objects(capture: Capture, options: SessionOptions) -> list[Reason]:
+def python_objects(capture: Capture, files: ModuleFiles, options: SessionOptions) -> list[Reason]:
     """For a session on this machine by BPF: an interpreter of whose objects it sees the arenas only, as regions."""
     by_malloc = os.environ.get("PYTHONMALLOC") == "malloc" and not any(
         map(_IGNORING.fullmatch, options.command)
@@ -72,27 +73,40 @@ def python_objects(capture: Capture, options: SessionOptions) -> list[Reason]:
             continue
         looked_at.add(mapping.path)
         # One that cannot be read is taken for an interpreter: nothing is called complete because it could not be looked at.
-        if _ask(exports, pid, mapping, PYTHON_INTERFACE) is not False:
+        if _ask(_is_python, files, pid, mapping) is not False:
             return [Reason(Condition.PROGRAMS, Answer.TOLERATED, text)]
     return []
 
 
 def _code_mappings(capture: Capture) -> Iterator[tuple[int, Mapping]]:
+    """Of files. A dynamic linker maps them privately; a compiler shares its code between two mappings."""
     for maps in capture.maps:
-        yield from ((maps.pid, one) for one in parse_maps(maps.text) if one.is_executable)
+        for mapping in parse_maps(maps.text):
+            if mapping.is_executable and mapping.path.startswith("/") and "s" not in mapping.permissions:
+                yield maps.pid, mapping
     for rows, paths in capture.mappings:
         for row, path in zip(rows, paths, strict=True):
-            yield int(row["pid"]), recorded_mapping(row, path)
+            if path.startswith("/"):
+                yield int(row["pid"]), recorded_mapping(row, path)
 
 
-def _ask(question: Callable[[str, str], bool], pid: int, mapping: Mapping, function: str) -> bool | None:
-    """None = the file cannot be read."""
-    descriptor = LocalFiles(is_running=False).open(pid, mapping)
-    if descriptor is None:
-        return None
+def _exports_malloc(elf: ElfFile) -> bool:
+    return bool(elf.dynamic_functions({"malloc"}))
+
+
+def _binds_its_own_malloc(elf: ElfFile) -> bool:
+    """Whatever others there are."""
+    return elf.is_symbolic and _exports_malloc(elf)
+
+
+def _is_python(elf: ElfFile) -> bool:
+    return bool(elf.dynamic_functions({PYTHON_INTERFACE}))
+
+
+def _ask(question: Callable[[ElfFile], bool], files: ModuleFiles, pid: int, mapping: Mapping) -> bool | None:
+    """None = the file cannot be read. Other files than ELF's are of no dynamic linker: compilers map them."""
+    data = files.peek(pid, mapping)
     try:
-        with suppress(MemleakError):  # not an ELF file
-            return question(f"/proc/self/fd/{descriptor}", function)
+        return question(ElfFile(mapping.path, data)) if data[:4] == _ELF else None if not data else False
+    except MemleakError:
         return None
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.analysis.balance import add_row, balance_of
+from memleak_android.host.analysis.balance import add_row, add_unread, balance_of
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
 from memleak_android.host.analysis.memory_use import (
     DRIVERS,
     PROCESSES_MAX,
@@ -28,7 +29,8 @@ from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
 # The pause between readings: 100 times of a reading, but a quarter of the time so far is enough if that is 5 times. A
-# process of many mappings takes long to read, and growth needs five readings.
+# process of many mappings takes long to read. Growth needs five: on this machine the first ones pause for what
+# each took beyond a second.
 COST_SHARE, COST_SHARE_MIN, TIME_SHARE = 100, 5, 1 / 4
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
 
@@ -88,7 +90,10 @@ class SmapsReader(SessionObserver):
     def snapshot_arrived(self) -> None:
         """Keeps the last reading of a target that is gone or must not be read."""
         snapshot, begin = self.capture.whole, time.monotonic()
-        if snapshot is None or not target_pid(self.capture) or begin < self._next_s:
+        if snapshot is None or not target_pid(self.capture):
+            return
+        if begin < self._next_s:
+            self._add_unread()
             return
         first, others = pids_by_size(self.capture, snapshot)
         pids = [*first, *others][:PROCESSES_MAX]
@@ -97,8 +102,12 @@ class SmapsReader(SessionObserver):
         readings = {pid: reading for pid, reading in self._stored().items() if pid == target}
         readings |= {reading["pid"]: reading for reading in found}
         self._begin_s, now = self._begin_s or begin, time.monotonic()
-        least = max((now - begin) * COST_SHARE_MIN, (now - self._begin_s) * TIME_SHARE)
-        self._next_s = now + min((now - begin) * COST_SHARE, least)
+        cost = now - begin
+        least = max(cost * COST_SHARE_MIN, (now - self._begin_s) * TIME_SHARE)
+        session = self.capture.session
+        n_rows = len(session.fields.get("balance", {"rows": ()})["rows"])
+        is_first = n_rows < INSTANTS_MIN and not session.target.serial
+        self._next_s = now + (max(0.0, cost - 1.0) if is_first else min(cost * COST_SHARE, least))
         self._store(readings)
 
     def ask_drivers(self) -> None:
@@ -120,7 +129,11 @@ class SmapsReader(SessionObserver):
     def _read(self, snapshot: Snapshot, pid: int) -> dict[str, Any] | None:
         try:
             text = self.read.smaps(pid).decode("utf-8", "replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return None
         except (OSError, MemleakError):
+            if pid == target_pid(self.capture):
+                self._add_unread()
             return None
         live = snapshot.live[snapshot.live["pid"] == pid]
         mappings = [*mappings_of(text)]
@@ -135,6 +148,9 @@ class SmapsReader(SessionObserver):
         parts = memory_parts(mappings, live["address"][attribution.is_heap(live)])
         reading = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
         return reading | {"tracked": heap_space(live)} if parts else None
+
+    def _add_unread(self) -> None:
+        self.capture.session |= {"balance": add_unread(self.capture.session.fields.get("balance"))}
 
     def _stored(self) -> dict[int, dict[str, Any]]:
         session = self.capture.session.fields

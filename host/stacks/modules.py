@@ -27,7 +27,7 @@ from memleak_android.unwind.maps import Mapping
 
 _MAPPED_FROM = 256 << 20  # bytes; a copy of a smaller file survives that its owner rebuilds it
 _OPEN_FILES_MAX = 700  # stays below the usual limit of 1024 descriptors
-_DELETED = " (deleted)"
+DELETED = " (deleted)"
 VDSO = "[vdso]"
 _ADDRESS_END = 2**64
 
@@ -126,7 +126,7 @@ class LocalFiles:
     def _paths(self, pid: int, mapping: Mapping) -> Iterator[tuple[str, bool]]:
         if not mapping.path.startswith("/"):
             return
-        path = mapping.path.removesuffix(_DELETED)
+        path = mapping.path.removesuffix(DELETED)
         if self._is_running:
             # The mapped file itself even if deleted or replaced, but needs CAP_CHECKPOINT_RESTORE (proc(5)). Another library
             # may be mapped there by now; on overlayfs the file's own inode number is not the mapping's.
@@ -136,7 +136,7 @@ class LocalFiles:
 
 
 def _base_name(path: str) -> str:
-    return path.removesuffix(_DELETED).rpartition("/")[2]
+    return path.removesuffix(DELETED).rpartition("/")[2]
 
 
 def _open_regular(path: str | Path) -> int | None:
@@ -253,6 +253,15 @@ class ModuleFiles:
         """A sentence for each file that stacks needed and that could not be read."""
         return self._finder.refused
 
+    def peek(self, pid: int, mapping: Mapping) -> memoryview:
+        """The bytes of a mapping's file, which does not become one of `files`; b"" = it cannot be read."""
+        key = _key(mapping)
+        if key in self._numbers:
+            return self.files[self._numbers[key]].data
+        kept = self._descriptors.get(key)
+        descriptor = self._finder.open(pid, mapping) if kept is None else os.dup(kept)
+        return _contents(descriptor, mapping.path, [])
+
     def close(self) -> None:
         for descriptor in self._descriptors.values():
             os.close(descriptor)
@@ -264,15 +273,20 @@ class ModuleFiles:
         descriptor = self._descriptors.pop(key, None)
         if descriptor is None:
             descriptor = self._finder.open(pid, mapping)
-        if descriptor is None:
-            return memoryview(b"")
-        try:
-            return contents(descriptor, mapping.path, _MAPPED_FROM)
-        except OSError as error:
-            self._finder.refused.append(f"{one_line(mapping.path)} could not be read: {error.strerror}")
-            return memoryview(b"")
-        finally:
-            os.close(descriptor)
+        return _contents(descriptor, mapping.path, self._finder.refused)
+
+
+def _contents(descriptor: int | None, path: str, refused: list[str]) -> memoryview:
+    """The bytes of a file, which is closed; b"" = it was not opened, or is among `refused` now."""
+    if descriptor is None:
+        return memoryview(b"")
+    try:
+        return contents(descriptor, path, _MAPPED_FROM)
+    except OSError as error:
+        refused.append(f"{one_line(path)} could not be read: {error.strerror}")
+        return memoryview(b"")
+    finally:
+        os.close(descriptor)
 
 
 def _key(mapping: Mapping, stored: StoredFile | None = None) -> _Key:
@@ -298,7 +312,7 @@ def reopen(path: str, build_id: str, copies: Iterable[Path] = ()) -> ModuleFile:
 
     copies: paths to try after its own, which for a device's module is not a file of this machine.
     """
-    for candidate in chain[str | Path]((path.removesuffix(_DELETED),), copies):
+    for candidate in chain[str | Path]((path.removesuffix(DELETED),), copies):
         descriptor = _open_regular(candidate)
         if descriptor is None:
             continue

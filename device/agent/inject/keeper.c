@@ -14,6 +14,7 @@
 #include "agent/inject/claim.h"
 #include "agent/inject/patch.h"
 #include "agent/process/proc_file.h"
+#include "agent/process/thread_states.h"
 #include "preload/segment/attach_abi.h"
 
 _Static_assert(sizeof(struct ml_injected) <= 4096, "written to a pipe at once"); /* PIPE_BUF */
@@ -117,6 +118,8 @@ static void act(int results, const struct ml_injection *injection)
 		explain(injection->function, injection->pid, &injected);
 	if (injection->patches)
 		change_code(injection, &changed, &injected);
+	if (*injected.refusal.text && ml_process_is_ending((ml_u32)injection->pid)) /* then any step fails */
+		ml_refuse(&injected.refusal, "process %d has ended (name another one)", injection->pid);
 	_exit(!report(results, &injected));
 }
 

@@ -111,6 +111,13 @@ static bool goes_on(const struct thread_state *thread)
 	       !(thread->pending_signals & SIGKILL_IS_PENDING);
 }
 
+bool ml_process_is_ending(ml_u32 pid)
+{
+	struct thread_state first;
+
+	return read_state(pid, "stat", &first) || !goes_on(&first);
+}
+
 static bool is_other(void *context, int tid)
 {
 	ml_u32 pid = *(ml_u32 *)context;

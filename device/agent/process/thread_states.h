@@ -9,6 +9,9 @@
 /* Whether all threads have ended. pidfd: -1 if there is none (before Linux 5.3). */
 bool ml_process_has_ended(ml_u32 pid, int pidfd);
 
+/* Whether its first thread has ended, or will without running its code again. */
+bool ml_process_is_ending(ml_u32 pid);
+
 /* The wait status (wait(2)) of an ended process that another one started; -1: the kernel does not show it. */
 int ml_process_exit_status(ml_u32 pid, int pidfd);
 

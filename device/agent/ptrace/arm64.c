@@ -134,8 +134,9 @@ bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
 	return false;
 }
 
-ml_u64 ml_ptrace_limit_ms(ml_u64 number, const ml_u64 *arguments)
+ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments)
 {
+	(void)tid;
 	(void)number;
 	(void)arguments;
 	return 0;

@@ -99,8 +99,8 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
  */
 bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms);
 
-/* The time limit of such a wait, by the number and the arguments of its system call, where it is in a register; 0: none. */
-ml_u64 ml_ptrace_limit_ms(ml_u64 number, const ml_u64 *arguments);
+/* The time limit of such a wait, by the number and the arguments of its system call, where a register can have it; 0: none. */
+ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments);
 
 /* The thread pointer, 0 if unknown. */
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers);

@@ -57,7 +57,7 @@ static ml_u64 read_limit_ms(pid_t pid, pid_t tid)
 		if (end == at) /* "running" */
 			return 0;
 	}
-	return ml_ptrace_limit_ms(words[0], words + 1);
+	return ml_ptrace_limit_ms(tid, words[0], words + 1);
 }
 
 /*

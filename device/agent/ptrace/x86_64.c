@@ -6,8 +6,11 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "agent/process/proc_file.h"
+#include "agent/process/target_objects.h"
 #include "agent/ptrace/state.h"
 
+#define LONGEST_S 1000000 /* in milliseconds an int */
 #define RED_ZONE_BYTES 128
 #define FLAGS_CLEAR 0x40500ull /* alignment check, direction, trap: clear at a function's entry */
 #define ERESTARTSYS 512
@@ -183,28 +186,48 @@ static bool has_limit_in_register(ml_u64 number)
 	return number == SYS_epoll_wait || number == SYS_epoll_pwait;
 }
 
-ml_u64 ml_ptrace_limit_ms(ml_u64 number, const ml_u64 *arguments)
+/* A sandbox (seccomp) may allow the call that the thread made, and not the one that replaces it. */
+static bool is_sandboxed(pid_t tid)
 {
-	return has_limit_in_register(number) && (ml_s32)arguments[3] > 0 ? (ml_u32)arguments[3] : 0;
+	char status[4096];
+
+	return ml_proc_read(tid, "status", status, sizeof(status)) < 0 || ml_proc_field(status, "Seccomp:\t", 10);
+}
+
+ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments)
+{
+	ml_u64 limit[2]; /* struct __kernel_timespec */
+
+	if (has_limit_in_register(number))
+		return (ml_s32)arguments[3] > 0 ? (ml_u32)arguments[3] : 0;
+	if (number != SYS_epoll_pwait2 || ml_target_read((ml_u32)tid, arguments[3], limit, sizeof(limit)) ||
+	    limit[0] > LONGEST_S || limit[1] >= 1000000000 || is_sandboxed(tid))
+		return 0;
+	return limit[0] * 1000 + (limit[1] + 999999) / 1000000;
 }
 
 bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
 {
 	/* Those of sockets end so with a time limit (SO_RCVTIMEO), and have then done nothing yet. */
 	static const unsigned long waits[] = { SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_rt_sigtimedwait,
-					       SYS_semop,      SYS_semtimedop,  SYS_io_getevents, SYS_accept,
-					       SYS_accept4,    SYS_recvfrom,    SYS_recvmsg,      SYS_sendto,
-					       SYS_sendmsg,    SYS_recvmmsg,    SYS_sendmmsg,     SYS_read,
-					       SYS_readv,      SYS_write,       SYS_writev };
+					       SYS_semop,      SYS_semtimedop,  SYS_io_getevents, SYS_io_uring_enter,
+					       SYS_accept,     SYS_accept4,     SYS_recvfrom,     SYS_recvmsg,
+					       SYS_sendto,     SYS_sendmsg,     SYS_recvmmsg,     SYS_sendmmsg,
+					       SYS_read,       SYS_readv,       SYS_write,        SYS_writev };
+	unsigned long number = registers->orig_rax;
 
 	if (registers->rax != (unsigned long)-EINTR)
 		return false;
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
-		if (registers->orig_rax != waits[i])
+		if (number != waits[i])
 			continue;
-		if (has_limit_in_register(waits[i]) && limit_ms >= 0 && limit_ms < (ml_s32)registers->r10)
+		if (number == SYS_epoll_pwait2 && limit_ms >= 0) {
+			number = SYS_epoll_pwait; /* has the same arguments, but its limit in a register */
 			registers->r10 = (unsigned long)limit_ms;
-		registers->rax = registers->orig_rax;
+		} else if (has_limit_in_register(number) && limit_ms >= 0 && limit_ms < (ml_s32)registers->r10) {
+			registers->r10 = (unsigned long)limit_ms;
+		}
+		registers->rax = number;
 		registers->rip -= 2;
 		registers->orig_rax = (unsigned long)-1;
 		return true;

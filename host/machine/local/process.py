@@ -19,6 +19,7 @@ from memleak_android.unwind.file_reading import file_status, opened
 from memleak_android.unwind.maps import AddressSpace, Mapping
 
 _DELETED = " (deleted)"
+_PARENTS_OF_KERNEL_THREADS = (0, 2)  # 2 is kthreadd
 _AT_ENTRY = 9  # <elf.h>
 _LOADED_OBJECTS_MAX = 4096
 _COMMAND_BYTES_MAX = 100_000
@@ -212,8 +213,10 @@ def check_not_ended(pid: int, status: ProcessStatus) -> None:
 def check_status(pid: int, status: ProcessStatus) -> None:
     """Raises TargetError: ended, a thread, a kernel thread."""
     check_not_ended(pid, status)
-    if not status.has_memory:
+    if not status.has_memory and status.parent in _PARENTS_OF_KERNEL_THREADS:
         raise TargetError(f"process {pid} ({status.name}) is a kernel thread", "use --kernel")
+    if not status.has_memory:
+        raise TargetError(f"process {pid} ({status.name}) ended while it was attached to")
 
 
 def _own_refusal(pid: int) -> str:

@@ -156,7 +156,10 @@ def mapped_file(process: HookedProcess, path: str, elf: ElfFile, dynamic: int = 
     dynamic: LoadedObject.dynamic, which selects among several copies.
     """
     copies: list[list[Mapping]] = []
-    for mapping in process.mappings():
+    mappings = process.mappings()
+    if not mappings:
+        raise TargetError(f"process {process.pid} ended while it was attached to")
+    for mapping in mappings:
         if mapping.path.removesuffix(" (deleted)") != path:
             continue
         # The mappings of one copy have ascending file offsets.

@@ -56,7 +56,8 @@ _INDISPENSABLE = ("malloc", "free")
 _OPERATOR_NEW, _NOTHROW = "_Zn", "RKSt9nothrow_t"
 _CANNOT_LEAVE = "not probed, for an exception that passes a return probe ends the program"
 _NOT_PROBED = "not probed, its address is chosen at run time (ifunc)"
-_LENDING = ("vfork", "clone")
+# The last one is of LeakSanitizer, whose helper is a process in the program's memory, made by a direct system call.
+_LENDING = ("vfork", "clone", "__lsan_is_turned_off")
 FUNCTION_NUMBERS = {function.name: function.number for function in HEAP_FUNCTIONS}
 
 
@@ -99,12 +100,6 @@ def exports(path: str, function: str) -> bool:
     return bool(_open(path).dynamic_functions({function}))
 
 
-def binds_its_own(path: str, function: str) -> bool:
-    """Whether the file calls its own definition of the function, whatever others there are. Raises as exports()."""
-    elf = _open(path)
-    return elf.is_symbolic and bool(elf.dynamic_functions({function}))
-
-
 def lends_memory(objects: Sequence[LoadedObject]) -> bool:
     """Whether an object calls a function that makes a child in the caller's memory. posix_spawn()'s child does not allocate.
 
@@ -113,7 +108,7 @@ def lends_memory(objects: Sequence[LoadedObject]) -> bool:
     for item in objects:
         with suppress(TargetError):
             elf = _open(item.open_path)
-            if any(map(elf.imports, _LENDING)):
+            if any(map(elf.imports, _LENDING)) or elf.dynamic_functions({_LENDING[-1]}):
                 return True
     return False
 

@@ -6,11 +6,17 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
-from tests.support.attached_session import contents_of, layout_of, started, workload
+from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.local.process import check_status
+from memleak_android.host.machine.parse import parse_status
+from memleak_android.host.tracers.inline.target import mapped_file
+from tests.support.attached_session import attach, contents_of, layout_of, started, workload
 from tests.support.injection import compiled, inject, last_words, library, running
 from tests.support.program_server import run_program
 from tests.support.workloads import without_calls
@@ -145,6 +151,20 @@ def test_a_target_that_ends_or_becomes_another_program_meanwhile(function: str) 
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         assert inject(process.pid, library(), "length_of", "xyz").result == 3
         assert last_words(process) == UNHARMED
+
+
+def test_a_target_that_ends_at_any_step() -> None:
+    """Without memory it is no kernel thread, nor has it another layout."""
+    host = "ended while it was attached to"
+    with subprocess.Popen(["true"]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        said = attach(zombie.pid, hook="inline", hook_lines=["slot 1000 0"]).error
+        status = parse_status(Path(f"/proc/{zombie.pid}/status").read_text())
+    assert said == f"process {zombie.pid} has ended (name another one)"
+    with pytest.raises(TargetError, match=rf"^process 7 \(true\) {host}$"):
+        check_status(7, replace(status, state="R", tgid=7))
+    with pytest.raises(TargetError, match=f"^process 7 {host}$"):
+        mapped_file(MagicMock(pid=7, **{"mappings.return_value": []}), "/lib/libc.so.6", MagicMock())
 
 
 @both_hooks

@@ -64,7 +64,8 @@ def has_exit_in_pidfd() -> bool:
 
 RESTARTED = ["nanosleep", "clock_nanosleep", "poll", "select", "futex"]
 # The kernel ends these with EINTR at every stop of a debugger (signal(7)); on arm64 it has lost their first argument by then.
-REPEATED = ["epoll", "semop", "accept", "recv", "read"]
+SHORTENED = ["epoll", "epoll_pwait2"]
+REPEATED = [*SHORTENED, "semop", "sigtimedwait", "getevents", "uring", "accept", "recv", "read"]
 
 
 @pytest.mark.parametrize("wait", RESTARTED + REPEATED if platform.machine() == "x86_64" else RESTARTED)
@@ -94,7 +95,7 @@ def ignored_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
         sender.join()
 
 
-@pytest.mark.parametrize("wait", ["epoll", "semop", "recv"])
+@pytest.mark.parametrize("wait", ["epoll", "semop", "sigtimedwait", "recv"])
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="such waits stay ended elsewhere")
 def test_signals_that_are_ignored_do_not_interrupt_it(wait: str) -> None:
     with started(built(PROGRAMS / "interrupted_waits"), wait) as process:
@@ -104,7 +105,7 @@ def test_signals_that_are_ignored_do_not_interrupt_it(wait: str) -> None:
         assert process.wait(60) == 0
 
 
-@pytest.mark.parametrize("wait", ["epoll", "poll"])
+@pytest.mark.parametrize("wait", [*SHORTENED, "poll"])
 def test_it_is_not_prolonged(wait: str) -> None:
     """By a session that begins and ends in the second half of the wait."""
     if "exec_start" not in Path("/proc/self/sched").read_text() or platform.machine() != "x86_64":

@@ -62,6 +62,48 @@ static long wait_by_semop(void)
 	return semtimedop(semaphores, &take, 1, &wait_time);
 }
 
+static long wait_by_sigtimedwait(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	return sigtimedwait(&set, NULL, &wait_time);
+}
+
+static long wait_by_epoll_pwait2(void)
+{
+	struct epoll_event event;
+
+	return syscall(SYS_epoll_pwait2, epoll, &event, 1, &wait_time, NULL, 0);
+}
+
+static long wait_by_getevents(void)
+{
+	static unsigned long context;
+	long event[4];
+
+	if (!context && syscall(SYS_io_setup, 1, &context))
+		_exit(102);
+	return syscall(SYS_io_getevents, context, 1, 1, event, &wait_time);
+}
+
+/* For completions of which none comes (include/uapi/linux/io_uring.h). */
+static long wait_by_uring(void)
+{
+	static int ring = -1;
+	unsigned parameters[30] = { 0 };
+	const struct {
+		unsigned long long mask;
+		unsigned mask_bytes, padding;
+		const struct timespec *time;
+	} argument = { .time = &wait_time };
+
+	if (ring < 0)
+		ring = (int)syscall(SYS_io_uring_setup, 1, parameters);
+	return syscall(SYS_io_uring_enter, ring, 0, 1, 1 | 8, &argument, sizeof(argument));
+}
+
 static long wait_by_accept(void)
 {
 	return accept(listener, NULL, NULL);
@@ -97,6 +139,8 @@ static const struct {
 	{ "poll", wait_by_poll },	    { "select", wait_by_select },
 	{ "futex", wait_by_futex },	    { "epoll", wait_by_epoll },
 	{ "semop", wait_by_semop },	    { "accept", wait_by_accept },
+	{ "sigtimedwait", wait_by_sigtimedwait }, { "epoll_pwait2", wait_by_epoll_pwait2 },
+	{ "getevents", wait_by_getevents }, { "uring", wait_by_uring },
 	{ "recv", wait_by_recv },	    { "read", wait_by_read },
 };
 

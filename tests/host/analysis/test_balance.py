@@ -7,7 +7,9 @@ from memleak_android.host.analysis.balance import (
     ROWS_MAX,
     Balance,
     add_row,
+    add_unread,
     balance_of,
+    is_unread,
     is_unused,
     unowned_growth,
 )
@@ -73,6 +75,17 @@ def test_a_fall_beyond_the_blocks_is_of_older_ones() -> None:
     recorded = {"rows": [[(i + 1) * SECOND, 0, -i * RISE_MIN, 0] for i in range(9)], "largest": []}
     (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s) == (UnownedPart.OLDER, pytest.approx(RISE_MIN))
+
+
+def test_too_few_readings_of_a_session_that_is_long_enough() -> None:
+    few, one_unread = rows(0, 1, 2, 3), add_unread(rows(0, 1, 2, 3))
+    assert is_unread(one_unread, 0, 60 * SECOND)
+    assert is_unread(add_unread(rows(*range(9))), 6 * SECOND, 60 * SECOND), "of a part of it"
+    assert not is_unread(add_unread(rows(*range(5))), 0, 60 * SECOND)
+    assert not is_unread(one_unread, 0, 2 * SECOND), "too short"
+    assert not is_unread(few, 0, 60 * SECOND), "it ended"
+    assert not is_unread(add_unread(rows(0, 1)), 0, 60 * SECOND), "it ended"
+    assert not is_unread(None, 0, 60 * SECOND), "it was not read at all"
 
 
 def test_growth_without_an_owner() -> None:

@@ -9,6 +9,8 @@ import pytest
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.key_history import INSTANTS_MAX, KeyHistory, KeySnapshot, held_by_key
 from memleak_android.host.profile.answer import AnswerState
+from memleak_android.host.profile.coverage import Answer as Met
+from memleak_android.host.profile.coverage import Condition
 from memleak_android.host.profile.growth import Trend
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
@@ -112,6 +114,22 @@ def test_snapshot_at_the_targets_exit_is_left_out_where_others_suffice(
     snapshots = map(held_at, range(2, 2 + n_snapshots))
     span = profile_of(recording(tmp_path / "a", *snapshots, reason=Reason.TARGET_EXIT)).growth
     assert span is not None and span.instants == expected
+
+
+@pytest.mark.parametrize(
+    ("n_read", "serial", "is_known"), [(4, "", False), (4, "device", True), (5, "", True)]
+)
+def test_what_the_kernel_counts_was_read_too_seldom(
+    n_read: int, serial: str, is_known: bool, tmp_path: Path
+) -> None:
+    """Of eight snapshots: memory that is no block's may have grown."""
+    rows = [[2 * SECOND + i * SECOND, 0, 0, 0] for i in range(n_read)]
+    balance = {"rows": rows, "largest": [], "unread": 8 - n_read}
+    session = encode_text(BlockKind.SESSION, json.dumps({"balance": balance, "serial": serial}))
+    cached = [row(1, CACHE, 30_011, 1)]
+    profile = profile_of(recording(tmp_path / "a", [session], *(taken(i, *cached) for i in range(2, 10))))
+    (found,) = (each for each in profile.coverage if each.condition is Condition.BALANCE)
+    assert found.answer is (Met.YES if is_known else Met.UNKNOWN)
 
 
 def by_runs(path: Path, ends_s: list[int], *snapshots: list[Block], ends: object = None) -> Path:

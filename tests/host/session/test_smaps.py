@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from memleak_android.host.analysis import coverage
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.session import smaps
@@ -78,6 +79,24 @@ def test_growth_can_be_judged_of_many_mappings(
     assert len(capture.session.fields["balance"]["rows"]) >= least
 
 
+def test_the_readings_that_growth_needs_are_taken_of_a_short_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five snapshots, one a second, where each reading takes 0.8 s: on a busy machine."""
+    clock = [100.0]
+    monkeypatch.setattr(smaps, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def read(pid: int) -> bytes:
+        clock[0] += 0.4
+        return SMAPS
+
+    capture = captured()
+    looks = SmapsReader(capture, ReadMemory(read))
+    for second in range(5):
+        clock[0] = max(clock[0], 101.0 + second)
+        looks.snapshot_arrived()
+    assert len(capture.session.fields["balance"]["rows"]) >= INSTANTS_MIN
+    assert "unread" not in capture.session.fields["balance"]
+
+
 @pytest.mark.parametrize("read", [lambda pid: b"", local_smaps])
 def test_a_process_that_has_ended_adds_no_row_to_the_balance(read: Callable[[int], bytes]) -> None:
     """A zombie's file is empty: as a row of zeros it would end any growth."""
@@ -86,6 +105,12 @@ def test_a_process_that_has_ended_adds_no_row_to_the_balance(read: Callable[[int
         capture = captured()
         SmapsReader(capture, ReadMemory(lambda pid: read(zombie.pid))).snapshot_arrived()
     assert not capture.session.fields.keys() & {"balance", "memory"}
+
+
+def test_a_process_that_may_not_be_read_is_not_taken_as_balanced() -> None:
+    capture = captured()
+    SmapsReader(capture, ReadMemory(MagicMock(side_effect=PermissionError))).snapshot_arrived()
+    assert capture.session.fields["balance"]["unread"] == 1
 
 
 def test_a_text_that_may_lack_its_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
