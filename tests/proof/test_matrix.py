@@ -34,6 +34,7 @@ SHORT = {
             "dumps_core",
             "locks_all",
             "sandboxed",
+            "refused",
             "forks_apart",
         )
     ),
