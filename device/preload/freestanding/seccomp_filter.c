@@ -98,8 +98,8 @@ static int lets_pass(const struct sock_filter *code, ml_u32 number)
 	ml_u32 action = code->k & SECCOMP_RET_ACTION_FULL;
 	int may_fail = code->k & SECCOMP_RET_DATA && number != __NR_getpid && number != __NR_gettid;
 
-	return BPF_RVAL(code->code) == BPF_K && (action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG ||
-						 (action == SECCOMP_RET_ERRNO && may_fail));
+	return BPF_RVAL(code->code) == BPF_K &&
+	       (action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG || (action == SECCOMP_RET_ERRNO && may_fail));
 }
 
 /* Whether the call is harmless by every path that its arguments can take. Jumps only lead forward, so one pass will do. */
