@@ -109,7 +109,7 @@ def _of_wheels(paths: Sequence[str], lists: _Lists) -> dict[str, Package]:
         path: package
         for site, files in folders.items()
         for info, path in _distributions(Path(site), files, lists)
-        if (package := _of_distribution(info))
+        if (package := of_distribution(_read(info / "METADATA")))
     }
 
 
@@ -127,8 +127,8 @@ def _distributions(site: Path, files: dict[bytes, str], lists: _Lists) -> Iterat
             return
 
 
-def _of_distribution(info: Path) -> Package | None:
-    head, _, _ = _read(info / "METADATA")[: 1 << 16].partition(b"\n\n")
+def of_distribution(metadata: bytes) -> Package | None:
+    head, _, _ = metadata[: 1 << 16].partition(b"\n\n")
     about = dict(_DISTRIBUTION.findall(head))
     name, version = (about.get(key, b"").strip().decode("utf-8", "replace") for key in (b"Name", b"Version"))
     return _package(name, version, "python")
