@@ -33,6 +33,7 @@ def frame_rows(
     key["address"], key["is_return"] = batch.address, batch.is_return
     distinct, inverse = np.unique(key, return_inverse=True)
     found = np.empty((len(distinct), 2), np.uint64)
+    files.begin_batch()
     for i, (number, address, is_return) in enumerate(distinct.tolist()):
         found[i] = _locate(spaces[number], address, is_return, files)
     rows["module"], rows["vaddr"] = found[inverse, 0], found[inverse, 1]

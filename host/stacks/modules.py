@@ -89,6 +89,9 @@ class GeneratedNames(Protocol):
     @property
     def module(self) -> ScriptModule: ...
 
+    def begin_batch(self) -> None:
+        """Before the addresses of a batch are asked for: names may have come since the last."""
+
     def vaddr(self, pid: int, address: int) -> int | None: ...
 
 
@@ -221,6 +224,11 @@ class ModuleFiles:
             if key in self._numbers
             else self.put(ModuleFile(path, "", memoryview(b""), None))
         )
+
+    def begin_batch(self) -> None:
+        """Before the stacks of a batch are resolved."""
+        if self._jit:
+            self._jit.begin_batch()
 
     def named(self, pid: int, address: int) -> tuple[int, int] | None:
         """The index in `files`, and the vaddr, of generated code whose compiler has named it."""

@@ -21,6 +21,8 @@ from memleak_android.unwind.file_reading import contents, open_regular
 
 _BYTES_MAX = 64 << 20
 _FUNCTIONS_MAX = 1 << 20
+_NAME_BYTES_MAX = 1 << 12
+_DIGITS_MAX = 17  # more than an address has
 # V8 (src/logging/log.cc): what it is, then how it was compiled, the name, and where the function begins.
 _OF_V8 = re.compile(
     r"(?:JS|LazyCompile|Function|Script|Eval):[*~^+]?(?P<function>\S*) (?P<file>\S+?)(?::(?P<line>\d{1,9}):\d+)?"
@@ -48,15 +50,15 @@ def parse_name(text: str) -> Named:
 class PerfMap:
     """Of one process. Code is moved and written over: the last line for an address holds."""
 
-    def __init__(self, text: str) -> None:
-        found: dict[int, tuple[int, str]] = {}
-        for line in text.splitlines()[-_FUNCTIONS_MAX:]:
-            parts = line.split(" ", 2)
+    def __init__(self, text: bytes) -> None:
+        found: dict[int, tuple[int, bytes]] = {}
+        for line in text.rsplit(b"\n", _FUNCTIONS_MAX)[-_FUNCTIONS_MAX:]:
+            parts = line.split(b" ", 2)
             try:
-                start, size = int(parts[0], 16), int(parts[1], 16)
+                start, size = int(parts[0][:_DIGITS_MAX], 16), int(parts[1][:_DIGITS_MAX], 16)
             except (ValueError, IndexError):
                 continue
-            found[start] = size, parts[-1]
+            found[start] = size, parts[-1][:_NAME_BYTES_MAX]
         self._starts = sorted(found)
         self._entries = [found[start] for start in self._starts]
 
@@ -64,7 +66,7 @@ class PerfMap:
         at = bisect_right(self._starts, address) - 1
         if at < 0 or address >= self._starts[at] + self._entries[at][0]:
             return None
-        return self._entries[at][1]
+        return self._entries[at][1].decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +100,20 @@ def recorded_functions(rows: object) -> list[Named]:
 
 
 class PerfMaps:
-    """The maps of a session's processes; each is read again when it has changed. read: text and version of a process's."""
+    """The maps of a session's processes; each is read again when it has changed, once in a batch of addresses.
 
-    def __init__(self, read: "Callable[[int, object], tuple[str, object] | None] | None" = None) -> None:
+    read: text and version of a process's.
+    """
+
+    def __init__(self, read: "Callable[[int, object], tuple[bytes, object] | None] | None" = None) -> None:
         self.module = jit_module()
         self._read = read or read_local
         self._maps: dict[int, tuple[object, PerfMap]] = {}
+        self._read_in_batch: set[int] = set()
         self._numbers: dict[str, int] = {}
+
+    def begin_batch(self) -> None:
+        self._read_in_batch.clear()
 
     def vaddr(self, pid: int, address: int) -> int | None:
         """The function's number in `module`."""
@@ -119,7 +128,10 @@ class PerfMaps:
         return self._numbers[name]
 
     def _map_of(self, pid: int) -> PerfMap:
-        version, known = self._maps.get(pid, (None, PerfMap("")))
+        version, known = self._maps.get(pid, (None, PerfMap(b"")))
+        if pid in self._read_in_batch:
+            return known
+        self._read_in_batch.add(pid)
         found = self._read(pid, version)
         if found is None:
             return known
@@ -128,7 +140,7 @@ class PerfMaps:
         return self._maps[pid][1]
 
 
-def read_local(pid: int, known: object) -> tuple[str, object] | None:
+def read_local(pid: int, known: object) -> tuple[bytes, object] | None:
     """None: there is none, or none that is newer. Only the process's own user, or ours, may have written it."""
     try:
         owners = {os.geteuid(), os.stat(f"/proc/{pid}").st_uid}
@@ -144,7 +156,7 @@ def read_local(pid: int, known: object) -> tuple[str, object] | None:
         version = about.st_ino, about.st_size
         if about.st_uid not in owners or version == known or about.st_size > _BYTES_MAX:
             return None
-        return bytes(contents(descriptor, path, _BYTES_MAX)).decode("utf-8", "replace"), version
+        return bytes(contents(descriptor, path, _BYTES_MAX)), version
     except OSError:
         return None
     finally:

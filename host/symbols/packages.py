@@ -6,6 +6,7 @@ runs, by its bytes. A recording of a module without a build-id says nothing of t
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,15 +25,30 @@ if TYPE_CHECKING:
 
 DPKG = Path("/var/lib/dpkg")
 _FILE_BYTES_MAX = 64 << 20
-_LISTED_BYTES_MAX = 256 << 20  # of the file lists of one search; Debian 12 with 900 packages has 9 MB
+_LISTED_BYTES_MAX = 256 << 20  # of all file lists; Debian 12 with 900 packages has 9 MB
 _LISTS_MAX = 20_000
 _TEXT_MAX = 200  # characters of a name, of a version
 _WHEEL = re.compile(r"(.*/(?:site|dist)-packages)/(([^/]+).*)")
 _NPM = re.compile(r".*/node_modules/(?:@[^/]+/)?[^/]+(?=/)")
 # What dpkg owns; elsewhere are the user's own files, for which no list is read.
 _DPKG_PATH = re.compile(r"/(usr/(?!local/)|lib|bin/|sbin/|opt/).*")
-_DISTRIBUTION = re.compile(rb"^(Name|Version): *(.+?)\s*$", re.MULTILINE)
+_DISTRIBUTION = re.compile(rb"^(Name|Version):(.+)$", re.MULTILINE)
 _UNREADABLE = (OSError, ValueError, BadElfError)
+
+
+class _Lists:
+    """Reads the file lists of packages, and no more of them than a search may cost."""
+
+    def __init__(self) -> None:
+        self._left = _LISTED_BYTES_MAX
+
+    def read(self, files: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
+        for file in files:
+            data = _read(file)
+            self._left -= len(data)
+            if self._left < 0:
+                return
+            yield file, data
 
 
 class PackageSearch:
@@ -41,17 +57,17 @@ class PackageSearch:
     def __init__(self, is_live: bool = False, dpkg: Path = DPKG) -> None:
         self._is_live = is_live
         self._dpkg = dpkg
+        self._records = _Lists()
         self._found: dict[tuple[str, str], Package | None] = {}
 
     def find(self, modules: Sequence[SymbolModule]) -> list[Package | None]:
         new = {(each.path, each.build_id): each for each in modules}
         new = {key: each for key, each in new.items() if key not in self._found}
-        owners = dict[str, Package]()
         paths = [each.path for each in new.values() if each.path.startswith("/") and self._is_here(each)]
-        for path in paths:
-            if package := _of_npm(path) or _of_wheel(path):
-                owners[path] = package
-        owners |= _of_dpkg(self._dpkg, [p for p in paths if p not in owners and _DPKG_PATH.fullmatch(p)])
+        owners = {path: package for path in paths if (package := _of_npm(path))}
+        owners |= _of_wheels([path for path in paths if path not in owners], self._records)
+        rest = [path for path in paths if path not in owners and _DPKG_PATH.fullmatch(path)]
+        owners |= _of_dpkg(self._dpkg, rest)
         self._found |= {key: owners.get(key[0]) for key in new}
         return [self._found[each.path, each.build_id] for each in modules]
 
@@ -83,29 +99,47 @@ def _of_npm(path: str) -> Package | None:
     return _package(name, version, "npm") if isinstance(name, str) and isinstance(version, str) else None
 
 
-def _of_wheel(path: str) -> Package | None:
-    """By the RECORD that names the file (PEP 376, PEP 427); first of the distributions that are called like its folder."""
-    split = _WHEEL.fullmatch(path)
-    if split is None:
-        return None
-    site, inside, first = Path(split[1]), split[2], split[3]
+def _of_wheels(paths: Sequence[str], lists: _Lists) -> dict[str, Package]:
+    """By the RECORD that names a file (PEP 376, PEP 427); one pass over those of a folder for all its files."""
+    folders = dict[str, dict[bytes, str]]()
+    for path in paths:
+        if split := _WHEEL.fullmatch(path):
+            folders.setdefault(split[1], {})[os.fsencode(split[2])] = path
+    return {
+        path: package
+        for site, files in folders.items()
+        for info, path in _distributions(Path(site), files, lists)
+        if (package := of_distribution(_read(info / "METADATA")))
+    }
+
+
+def _distributions(site: Path, files: dict[bytes, str], lists: _Lists) -> Iterator[tuple[Path, str]]:
+    """files: paths by their names in RECORD. First of the distributions that are called like the folder of a file."""
+    firsts = tuple({re.split("[/.]", os.fsdecode(name).lower().lstrip("_"))[0] for name in files})
     infos = [name for name in _names_in(site) if name.endswith(".dist-info")]
-    infos.sort(key=lambda name: not name.lower().startswith(first.partition(".")[0].lower().lstrip("_")))
-    line = f"\n{inside},".encode("utf-8", "surrogateescape")
-    for info, record in _read_all(site / info / "RECORD" for info in infos):
-        if line in b"\n" + record:
-            about = dict(_DISTRIBUTION.findall(_read(info.parent / "METADATA")[: 1 << 16]))
-            name, version = (about.get(key, b"").decode("utf-8", "replace") for key in (b"Name", b"Version"))
-            return _package(name, version, "python")
-    return None
+    infos.sort(key=lambda name: not name.lower().startswith(firsts))
+    left = dict(files)
+    for record, data in lists.read(site / info / "RECORD" for info in infos):
+        for line in io.BytesIO(data):
+            if path := left.pop(line.partition(b",")[0], None):
+                yield record.parent, path
+        if not left:
+            return
+
+
+def of_distribution(metadata: bytes) -> Package | None:
+    head, _, _ = metadata[: 1 << 16].partition(b"\n\n")
+    about = dict(_DISTRIBUTION.findall(head))
+    name, version = (about.get(key, b"").strip().decode("utf-8", "replace") for key in (b"Name", b"Version"))
+    return _package(name, version, "python")
 
 
 def _of_dpkg(folder: Path, paths: Sequence[str]) -> dict[str, Package]:
     """By the lists of installed files (dpkg-query(1)); one pass over them for all paths."""
     wanted = {os.fsencode(form): path for path in paths for form in (path, path.removeprefix("/usr"))}
     owners = dict[str, str]()
-    lists = (folder / "info" / name for name in _names_in(folder / "info") if name.endswith(".list"))
-    for file, listed in _read_all(lists) if wanted else ():
+    names = (folder / "info" / name for name in _names_in(folder / "info") if name.endswith(".list"))
+    for file, listed in _Lists().read(names) if wanted else ():
         for form, path in wanted.items():
             if b"\n" + form + b"\n" in listed:
                 owners[path] = file.name.removesuffix(".list")
@@ -137,16 +171,6 @@ def _names_in(folder: Path) -> list[str]:
             return sorted(entry.name for entry, _ in zip(entries, range(_LISTS_MAX), strict=False))
     except OSError:
         return []
-
-
-def _read_all(files: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
-    left = _LISTED_BYTES_MAX
-    for file in files:
-        data = _read(file)
-        left -= len(data)
-        if left < 0:
-            return
-        yield file, data
 
 
 def _read(file: Path) -> bytes:

@@ -21,6 +21,7 @@ from memleak_android.host.wire.blocks import (
 from memleak_android.host.wire.packed import Ints, counted_fault, ranges, structures
 
 _HEAD, _FRAME = PYTHON_FRAMES.itemsize, PYTHON_FRAME.itemsize
+_TEXT_MAX = 1024  # bytes, ML_PYTHON_TEXT_MAX
 
 
 class SentPython(NamedTuple):
@@ -72,7 +73,7 @@ class PythonCode:
 
 
 def decode_codes(data: bytes, starts: Iterable[int]) -> list[PythonCode]:
-    """The records that begin at `starts`. One that is longer than it says is left out."""
+    """The records that begin at `starts`. One that is longer than it says is left out; names are cut."""
     found = []
     for start in starts:
         row = np.frombuffer(data, PYTHON_CODE, 1, start)[0]
@@ -88,8 +89,8 @@ def decode_codes(data: bytes, starts: Iterable[int]) -> list[PythonCode]:
             PythonCode(
                 int(row["pid"]),
                 int(row["code"]),
-                function.decode("utf-8", "replace"),
-                file.decode("utf-8", "replace"),
+                function[:_TEXT_MAX].decode("utf-8", "replace"),
+                file[:_TEXT_MAX].decode("utf-8", "replace"),
                 int(row["first_line"]),
                 int(row["lines"]),
                 table,

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from tests.support.attaching import run_attached
 from tests.support.program_server import run_program
-from tests.support.workloads import SOURCES, built, need
+from tests.support.workloads import PROGRAM, SOURCES, built, need
 
 BYTES, BLOCKS = 1009, 24
 MORE_CORE_BYTES_MAX = 4 << 20  # of the shim's own code and data, which is not left out
@@ -33,6 +34,7 @@ SHORT = {
             "dumps_core",
             "locks_all",
             "sandboxed",
+            "refused",
             "forks_apart",
         )
     ),
@@ -51,6 +53,7 @@ REASONS = {
     "plt": {**ATTACHED, "first_thread_ends": "libgcc_s.so.1 loaded unnoticed"},
     "inline": ATTACHED,
 }
+_OF_LIBC = 3 << 31  # SIGCANCEL and SIGSETXID, which posix_spawn() of glibc ignores in each child
 ALWAYS_CUT = {"deep": CUT}  # 20,000 frames
 UNCOUNTED = ("execs", "execs_sandboxed")  # where there is a reason: blocks that were gone with their image
 
@@ -92,6 +95,28 @@ def test_as_untraced(tracer: str, name: str, tmp_path: Path) -> None:
         one["inuse_objects"] for one in found["sites"] if one["inuse_space"] == BYTES * one["inuse_objects"]
     )
     assert held == (0 if reason and name in UNCOUNTED else BLOCKS)
+
+
+def _changed_signals() -> None:
+    """As nohup does, a shell with a job in the background, and a service that blocks signals for its children."""
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+
+
+@pytest.mark.parametrize("tracer", ["bpf", "preload"])
+def test_a_command_inherits_the_signals_of_its_caller(tracer: str) -> None:
+    need(tracer)
+    argv = ["grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"]
+    alone, measured = (
+        subprocess.run(
+            [*before, *argv], capture_output=True, timeout=100, check=False, preexec_fn=_changed_signals
+        ).stdout
+        for before in ([], [*PROGRAM, "-q", "--tracer", tracer, "--"])
+    )
+    assert [int(line.split()[1], 16) & ~_OF_LIBC for line in measured.splitlines()] == [
+        int(line.split()[1], 16) for line in alone.splitlines()
+    ]
 
 
 def _core_bytes(folder: Path) -> int:

@@ -66,15 +66,23 @@ static void request_stop(int signal)
 	is_stop_requested = 1;
 }
 
+/* Set by the shell or by nohup, for the command too. */
+static const int taken[] = { SIGTERM, SIGHUP, SIGINT, SIGPIPE };
+static struct sigaction before[sizeof(taken) / sizeof(taken[0])];
+
 void ml_control_catch_signals(void)
 {
-	const struct sigaction stop = { .sa_handler = request_stop };
+	const struct sigaction stop = { .sa_handler = request_stop }, ignore = { .sa_handler = SIG_IGN };
 
-	sigaction(SIGTERM, &stop, NULL);
-	sigaction(SIGHUP, &stop, NULL);
 	/* The host decides when to stop: Ctrl-C on the terminal must not prevent the last snapshot. */
-	signal(SIGINT, SIG_IGN);
-	signal(SIGPIPE, SIG_IGN);
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+		sigaction(taken[i], taken[i] == SIGTERM || taken[i] == SIGHUP ? &stop : &ignore, &before[i]);
+}
+
+void ml_control_restore_signals(void)
+{
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+		sigaction(taken[i], &before[i], NULL);
 }
 
 enum ml_control ml_control_poll(int timeout_ms)

@@ -20,5 +20,8 @@ enum ml_control {
 /* SIGTERM and SIGHUP become ML_CONTROL_STOP; SIGINT and SIGPIPE are ignored. */
 void ml_control_catch_signals(void);
 
+/* In a child that becomes the command: as the agent inherited them. */
+void ml_control_restore_signals(void);
+
 /* The next control line, waiting at most timeout_ms for one. */
 enum ml_control ml_control_poll(int timeout_ms);

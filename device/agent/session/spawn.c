@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/protocol/host_lines.h"
 
 /* Orders to the waiting child, a byte each. */
 #define SELF_TEST 't'
@@ -34,16 +34,10 @@ static void take_stdio(const int *stdio)
 
 static void run_child(const struct ml_config *config, struct ml_spawn_extra extra, int release_fd, int error_fd)
 {
-	sigset_t none;
 	char order;
 	ssize_t n;
 
-	signal(SIGPIPE, SIG_DFL);
-	signal(SIGINT, SIG_DFL);
-	signal(SIGTERM, SIG_DFL);
-	signal(SIGHUP, SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	ml_control_restore_signals();
 	for (char *const *change = config->env_changes; change && *change; change++)
 		putenv(*change);
 	for (char *const *change = extra.env; change && *change; change++)

@@ -92,13 +92,14 @@ static void jump(struct filter *filter, ml_u32 from, struct reached a)
 		reach(filter, next + code->jf, a);
 }
 
-/* An error is harmless, but for 0, which looks like success. */
-static int lets_pass(const struct sock_filter *code)
+/* An error is harmless, but for 0, which looks like success, and for calls that never fail. */
+static int lets_pass(const struct sock_filter *code, ml_u32 number)
 {
 	ml_u32 action = code->k & SECCOMP_RET_ACTION_FULL;
+	int may_fail = code->k & SECCOMP_RET_DATA && number != __NR_getpid && number != __NR_gettid;
 
-	return BPF_RVAL(code->code) == BPF_K && (action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG ||
-						 (action == SECCOMP_RET_ERRNO && code->k & SECCOMP_RET_DATA));
+	return BPF_RVAL(code->code) == BPF_K &&
+	       (action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG || (action == SECCOMP_RET_ERRNO && may_fail));
 }
 
 /* Whether the call is harmless by every path that its arguments can take. Jumps only lead forward, so one pass will do. */
@@ -115,7 +116,7 @@ static int allows(struct filter *filter, ml_u32 number)
 			continue;
 		switch (BPF_CLASS(code->code)) {
 		case BPF_RET:
-			if (!lets_pass(code))
+			if (!lets_pass(code, number))
 				return 0;
 			break;
 		case BPF_JMP: jump(filter, i, a); break;

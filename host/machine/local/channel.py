@@ -15,6 +15,7 @@ _PIECE_BYTES = 1 << 20
 _STDERR_BYTES_KEPT = 16 << 10
 _STATUS_WAIT_S = 3.0
 _FIRST_FREE_FD = 10  # 0–5 are taken in the agent: its own, and the user's terminal for the target
+_IGNORED_BY_PYTHON = signal.SIGPIPE, signal.SIGXFSZ  # in itself; a command would inherit that
 USER_STDIO_LINE = "stdio 3 4 5"  # the configuration line for an agent with give_stdio
 
 
@@ -114,7 +115,9 @@ def _spawn(argv: Sequence[str], give_stdio: bool) -> tuple[int, int, int, int]:
     users = [(os.POSIX_SPAWN_DUP2, _open_or_null(fd), fd + 3) for fd in range(3)] if give_stdio else []
     own = [(os.POSIX_SPAWN_DUP2, end, fd) for fd, end in enumerate((in_read, out_write, err_write))]
     try:
-        pid = os.posix_spawn(argv[0], list(argv), os.environ, file_actions=[*users, *own])
+        pid = os.posix_spawn(
+            argv[0], list(argv), os.environ, file_actions=[*users, *own], setsigdef=_IGNORED_BY_PYTHON
+        )
     except OSError as error:
         for fd in (in_write, out_read, err_read):
             os.close(fd)

@@ -71,6 +71,7 @@ RULES = ("stacks/frame_resolve", "stacks/code_lines", "freestanding/bytes", CALL
         ("table_stress", SEGMENT, ["0", "256"], "address,undefined"),
         ("resolve_stress", RULES, ["{libc}"], "thread"),  # rules of code that goes away
         ("resolve_stress", RULES, ["{libc}"], "address,undefined"),
+        ("python_look", (CALLS,), ["5", "6"], "address,undefined"),  # an interpreter of garbage
         ("plt_stress", HOOK, ["{folder}/plug"], "thread"),  # modules come and go on all threads
         pytest.param("plt_stress", HOOK, ["{folder}/plug"], "address,undefined", marks=pytest.mark.proof),
     ],

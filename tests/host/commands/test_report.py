@@ -17,6 +17,7 @@ from memleak_android.host.recording.file import Recording
 from memleak_android.host.stacks.modules import LocalFiles, own_vdso
 from memleak_android.host.wire.blocks import Block, BlockKind, ProcessEvent
 from memleak_android.host.wire.payloads import encode_text
+from memleak_android.host.wire.python_frames import PythonCode, encode_code
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.walk import batch
 from tests.support.builders import blocks as made
@@ -32,11 +33,21 @@ MAPS = """\
 SESSION = '{"tracer": "bpf", "command": "x", "pid": 100, "coverage": {}, "sample_bytes": 0}'
 
 
+CODE = PythonCode(100, 1, "serve", "/srv/app.py", 7, 2, b"\xf8\x02\xd8\x04\x10")
+
+
 def raw_blocks() -> list[Block]:
     forked = made.process(ProcessEvent.FORK, pid=200, parent=100, timestamp_ns=3 * 10**9)
     stacks = (
         made.evidence_record(sequence=n, key=n // 2, pc=0x400800 + 0x80000 * n, stack=bytes(range(256)))
         for n in range(1, 6)
+    )
+    behind = made.evidence_record(
+        sequence=6,
+        key=3,
+        stack=bytes(64),
+        interrupted=(0x9000, bytes(range(64))),
+        python=[(0x7FFF0010, 1, 4), (0, 9, 2)],
     )
     live = ({"sequence": n, "key": n // 2, "sample_bytes": 4096 * (n % 2)} for n in range(1, 9))
     keys = ({"key": n, "alloc_objects": 5, "alloc_bytes": 50} for n in range(5))
@@ -46,7 +57,8 @@ def raw_blocks() -> list[Block]:
         made.maps(MAPS),
         Block(BlockKind.PROCESS, forked),
         Block(BlockKind.MAPPINGS, made.mapping(0x400000, 0x401000, "/bin/sh", timestamp_ns=3 * 10**9)),
-        made.evidence(*stacks),
+        Block(BlockKind.PYTHON_CODE, encode_code(CODE)),
+        made.evidence(*stacks, behind),
         *made.snapshot(made.live_rows(*live), made.key_rows(*keys)),
         made.status(alloc_objects=10, alloc_bytes=100),
         made.end(),
@@ -54,7 +66,8 @@ def raw_blocks() -> list[Block]:
 
 
 def read(path: Path) -> None:
-    profile = profile_of(path, View(show_allocs=True), files=LocalFiles(False, own_vdso()))
+    out = path.with_name("out.memleak")
+    profile = profile_of(path, View(show_allocs=True), out, LocalFiles(False, own_vdso()))
     for name in ("text", "json"):
         written(name, profile, show_allocs=name == "json")
 

@@ -44,16 +44,19 @@ def test_names_of_compilers(text: str, expected: Named) -> None:
 
 
 def test_the_last_line_for_an_address_holds() -> None:
-    made = PerfMap("1000 10 old\n2000 20 b c\n1000 8 new\n\nx y z\n3000\n")
+    made = PerfMap(b"1000 10 old\n2000 20 b c\n1000 8 new\n\nx y z\n3000\n")
     found = [made.find(address) for address in (0xFFF, 0x1000, 0x1007, 0x1008, 0x201F, 0x2020, 0x3000)]
     assert found == [None, "new", "new", None, "b c", None, None]
 
 
-def test_a_map_that_grows_is_read_again() -> None:
-    texts = {7: "1000 10 first\n"}
-    maps = PerfMaps(lambda pid, known: (texts[pid], len(texts[pid])) if known != len(texts[pid]) else None)
+def test_a_map_that_grows_is_read_again_in_the_next_batch() -> None:
+    """A compiler that goes on writing would have it read for each address."""
+    text = b"1000 10 first\n"
+    maps = PerfMaps(lambda pid, known: (text, len(text)) if known != len(text) else None)
     assert (maps.vaddr(7, 0x1000), maps.vaddr(7, 0x2000)) == (0, None)
-    texts[7] += "2000 10 second\n"
+    text += b"2000 10 second\n"
+    assert (maps.vaddr(7, 0x2000), maps.vaddr(7, 0x1004)) == (None, 0)
+    maps.begin_batch()
     assert (maps.vaddr(7, 0x2000), maps.vaddr(7, 0x1004)) == (1, 0)
     resolved = maps.module.resolve(np.array([0, 1, 2], np.uint64))
     assert [frames[0].function for frames in resolved] == ["first", "second", ""]
@@ -63,7 +66,7 @@ def test_only_its_own_user_names_a_process_s_code(tmp_path: Path) -> None:
     path = Path(f"/tmp/perf-{os.getpid()}.map")
     try:
         path.write_text("1000 10 f\n")
-        assert read_local(os.getpid(), None) == ("1000 10 f\n", (path.stat().st_ino, 10))
+        assert read_local(os.getpid(), None) == (b"1000 10 f\n", (path.stat().st_ino, 10))
         assert read_local(os.getpid(), (path.stat().st_ino, 10)) is None
         path.unlink()
         path.symlink_to(__file__)

@@ -90,3 +90,12 @@ def test_codes_are_read_as_they_were_written() -> None:
     longer = bytearray(data)
     longer[16:18] = b"\xff\xff"  # function_bytes
     assert decode_codes(bytes(longer), [0]) == []
+
+
+def test_a_name_longer_than_the_shim_sends_is_cut() -> None:
+    """Bytes that are no UTF-8 grow when they are decoded and encoded again."""
+    data = bytearray(encode_code(code_of(1, b"", function="f" * 60_000)))
+    data[24:60_024] = b"\xff" * 60_000
+    (found,) = decode_codes(bytes(data), [0])
+    (again,) = decode_codes(encode_code(found), [0])
+    assert len(found.function) == 1024 and found.file == again.file == "x.py"

@@ -11,6 +11,7 @@ from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.symbols import packages
 from memleak_android.host.symbols.packages import PackageSearch
 from tests.support.oracles.symbols import need
+from tests.unwind.fuzz.test_limits import within
 
 ID, OTHER = "00112233445566778899aabbccddeeff00112233", "ff" * 20
 
@@ -41,7 +42,7 @@ def wheel(tmp_path: Path) -> Path:
         info.mkdir()
         (info / "RECORD").write_text(f"{listed},sha256=y,2\n")
         (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
+            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n\nVersion: of its text\n"
         )
     return made
 
@@ -123,3 +124,27 @@ def test_the_file_here_has_to_be_the_module(wheel: Path) -> None:
 def test_a_record_beyond_the_bound_is_not_read(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "_LISTED_BYTES_MAX", 40)
     assert PackageSearch().find([module(wheel)]) == [None]
+
+
+def test_a_search_reads_so_many_bytes_of_records_and_no_more(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules of one folder share one pass; those of others, which a user may make by the thousand, share the bound."""
+    others = [library(wheel.parents[3] / f"{i}/site-packages/a.so") for i in range(3)]
+    for other in others:
+        (info := other.parent / "a-1.dist-info").mkdir()
+        (info / "RECORD").write_text("a.so,,\n")
+        (info / "METADATA").write_text("Name: a\nVersion: 1\n")
+    neighbours = [library(wheel.with_name(f"{i}.so")) for i in range(3)]
+    records = [*wheel.parents[1].glob("*/RECORD"), others[0].parent / "a-1.dist-info/RECORD"]
+    monkeypatch.setattr(packages, "_LISTED_BYTES_MAX", sum(record.stat().st_size for record in records))
+    found = PackageSearch().find([module(path) for path in (wheel, *neighbours, *others)])
+    assert [each and each.name for each in found] == ["python-lz4", None, None, None, "a", None, None]
+
+
+def test_a_name_of_blanks_costs_no_more_than_its_length(wheel: Path) -> None:
+    for file in wheel.parents[1].glob("*/METADATA"):
+        file.write_text(f"Name: a{' ' * 60_000}b\nVersion: 1\n")
+    with within(5):  # quadratic: ten
+        (found,) = PackageSearch().find([module(wheel)])
+    assert found and len(found.name) == packages._TEXT_MAX

@@ -28,7 +28,7 @@ def profile_of(
     finished: Path | None = None,
     files: LocalFiles | None = None,
 ) -> Profile:
-    """finished: where the finished recording is written, if at all. files: of the mappings."""
+    """finished: where the finished recording of a raw one is written, if at all. files: of the mappings."""
     capture, recording = read(path)
     with closing(recording):
         if capture.is_finished:
@@ -36,6 +36,6 @@ def profile_of(
         else:
             unwinder = StackUnwinder(recording.read_block, ModuleFiles(files or LocalFiles(False)))
             survivors = find_survivors(capture, unwinder, with_past=True)
-    if finished:
+    if finished and not capture.is_finished:
         write_recording(finished, recording_blocks(capture, survivors))
     return make_profile(capture, survivors, Symbolizer(), view or View())

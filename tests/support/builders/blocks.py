@@ -12,6 +12,7 @@ from memleak_android.host.wire.blocks import (
     EVIDENCE,
     KEY_ROW,
     LIVE_ROW,
+    PYTHON_FRAME,
     STATUS,
     ArchNumber,
     Block,
@@ -67,11 +68,12 @@ def evidence_record(
     chain: Sequence[int] | None = None,
     above: tuple[int, dict[int, int]] | None = None,
     interrupted: tuple[int, bytes] | None = None,
+    python: Sequence[tuple[int, int, int]] | None = None,
 ) -> bytes:
     """One ml_evidence with its registers, stack and padding.
 
     words: what is known of the stack instead of all of it, by index in words; `stack` says how long the slice is.
-    chain: return addresses by frame records; without one, and without a stack, the chain ends at once. above: how far words above the slice reach (bytes), and they by index. interrupted: address and bytes of a second stack.
+    chain: return addresses by frame records; without one, and without a stack, the chain ends at once. above: how far words above the slice reach (bytes), and they by index. interrupted: address and bytes of a second stack. python: frames by address, code and offset.
     """
     chain = () if chain is None and not stack and words is None else chain
     values = np.zeros(X86_64_REGISTERS, "<u8")
@@ -85,6 +87,9 @@ def evidence_record(
         indices = np.array(list(words), "<u2").tobytes()
         sent = np.array([len(words), *words.values()], "<u8").tobytes() + indices
     more, flags = _behind_stack(chain, above, interrupted, flags)
+    if python is not None:
+        frames = np.array([*python], PYTHON_FRAME).tobytes()
+        more, flags = more + struct.pack("<II", len(python), 1) + frames, flags | EvidenceFlag.PYTHON_FRAMES
     tail = values.tobytes() + sent + b"\0" * (-len(sent) % 8) + more + b"\0" * extra_padding
     fields = {
         "record_bytes": EVIDENCE.itemsize + len(tail),

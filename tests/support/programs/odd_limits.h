@@ -31,8 +31,8 @@ static int forbid(struct sock_filter *filter, size_t bytes, int by_prctl)
 	return 0;
 }
 
-/* Kills for every system call but those of malloc, output and exit. */
-static int sandboxed(void)
+/* The verdict for every system call but those of malloc, output and exit. */
+static int forbid_most(unsigned verdict)
 {
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -43,7 +43,7 @@ static int sandboxed(void)
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 3, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 2, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit, 1, 0),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, verdict),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 
@@ -52,6 +52,17 @@ static int sandboxed(void)
 		return 1;
 	keep(12);
 	return 0;
+}
+
+static int sandboxed(void)
+{
+	return forbid_most(SECCOMP_RET_KILL_PROCESS);
+}
+
+/* getpid() and gettid(), which never fail, fail. */
+static int refused(void)
+{
+	return forbid_most(SECCOMP_RET_ERRNO | EPERM);
 }
 
 static void *keep_some(void *unused)

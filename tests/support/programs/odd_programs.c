@@ -330,6 +330,7 @@ static const struct {
 	{ "other_user", other_user },
 	{ "undumpable", undumpable },
 	{ "sandboxed", sandboxed },
+	{ "refused", refused },
 	{ "forbids_some", forbids_some },
 	{ "execs_sandboxed", execs_sandboxed },
 	{ "small_room", small_room },

@@ -197,5 +197,9 @@ def all_seeds() -> dict[str, list[bytes]]:
         "xz": [lzma.compress(elf(X86_64), check=check, preset=0) for check in (lzma.CHECK_CRC64, lzma.CHECK_NONE)],
         "maps": [MAPS],
         "recording": [bytes([i]) + file for i, file in enumerate((*recordings(), *recordings()))],
+        "names": [
+            b"1000 20 JS:*f /srv/app.js:12:3\n1010 8 py::g:/srv/a.py\n1800 800 Builtin:X\n",
+            b"Metadata-Version: 2.1\nName: lz4 \nVersion: 4.0\n\nText\n",
+        ],
         "snapshot": [b"\xff\xfe\xfd".join((REGISTERS[m], MAPS, stack(m), elf(m))) for m in _CFI],
     }  # fmt: skip

@@ -12,7 +12,9 @@ import numpy as np
 
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.recording.file import FILE_HEADER
+from memleak_android.host.stacks.perf_maps import PerfMap, parse_name
 from memleak_android.host.symbols.names_in_file import FunctionNames, soname
+from memleak_android.host.symbols.packages import of_distribution
 from memleak_android.host.wire.blocks import Block, encode_block
 from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError
 from memleak_android.unwind.arch import ARCHES, Arch
@@ -224,8 +226,18 @@ def _with_sound_headers(data: bytes) -> bytes:
     return b"".join(blocks)
 
 
+def names(data: bytes) -> None:
+    """A perf map, and the METADATA of a wheel."""
+    made = PerfMap(data)
+    for address in (0, 0x1000, 0x1FFF, (1 << 64) - 1):
+        if name := made.find(address):
+            parse_name(name)
+    of_distribution(data)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    function.__name__: function for function in (elf, cfi, exidx, expression, xz, maps, snapshot, recording)
+    function.__name__: function
+    for function in (elf, cfi, exidx, expression, xz, maps, snapshot, recording, names)
 }
 
 

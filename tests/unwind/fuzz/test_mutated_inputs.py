@@ -1,5 +1,5 @@
-"""Mutated ELF files, CFI, exidx tables, expressions, xz streams, maps, snapshot folders and
-recordings: used, or refused in one line.
+"""Mutated ELF files, CFI, exidx tables, expressions, xz streams, maps, snapshot folders,
+recordings and names: used, or refused in one line.
 
 Each input has two seconds of CPU time and some hundred megabytes beyond what the process begins with; a run is repeated
 exactly by its numbers. Findings become tests in test_findings.py.
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-KINDS = ("elf", "cfi", "exidx", "expression", "xz", "maps", "snapshot", "recording")
+KINDS = ("elf", "cfi", "exidx", "expression", "xz", "maps", "snapshot", "recording", "names")
 MEMORY_MB = 768
 
 
@@ -37,7 +37,7 @@ def test_four_hundred_mutated_inputs_do_no_harm() -> None:
 @pytest.mark.parametrize("first", [10_000, 20_000, 30_000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_thousands_of_mutated_inputs_do_no_harm(kind: str, first: int) -> None:
-    """3 x 8 x 400 inputs."""
+    """3 x 9 x 400 inputs."""
     assert findings(kind, first, 400, 2) == []
 
 
