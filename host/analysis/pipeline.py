@@ -103,11 +103,10 @@ def make_profile(
     """missing: sentences about what the reader of the capture knows to be missing; each makes the result incomplete."""
     progress("summing up", 0.0)
     keys, sums, growth = _sums_and_growth(capture, survivors, view)  # its columns over the blocks are freed
-    namer = SiteNamer(
-        survivors.stacks, survivors.files, symbolizer, capture.session.tracing.pair_functions, view.ownership
-    )
+    tracing = capture.session.tracing
+    namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, tracing, view.ownership)
     shown = sums.shown
-    if not capture.session.tracing.lists_regions:
+    if not tracing.lists_regions:
         shown = without_stacks(shown, _steady_regions(survivors.stacks, growth))
     if view.most_sites:
         shown = largest_sums(shown, growth.by_stack, view.most_sites)
@@ -368,5 +367,5 @@ def _sites(
     for held, count, (function, end, (frames, id_)) in zip(space.tolist(), counts, calls, strict=True):
         kind = namer.kind(function, frames, count or 1)
         if kind != "mmap":
-            found.append(PastSite(id_, held, count, kind, end_name(end), frames))
+            found.append(PastSite(id_, held, count, kind, end_name(end), frames, namer.unit(kind)))
     return tuple(found)

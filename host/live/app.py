@@ -25,8 +25,9 @@ from memleak_android.host.live.messages import (
     Stop,
     ViewRequest,
 )
-from memleak_android.host.live.rows import Order, columns_for, duration, ordered
+from memleak_android.host.live.rows import Order, columns_for, duration, held_text, ordered
 from memleak_android.host.live.screens import CallersScreen, OutputScreen, QuestionScreen, StackScreen
+from memleak_android.host.reports.units import count_text, plural
 
 NAME_CELLS_MAX = 200  # of a name in the table; the stack's own screen shows more
 ANSWER_LINES_MAX = 2
@@ -153,7 +154,7 @@ class LiveApp(App[None]):
             resident = f", resident {head.resident_bytes:,}" if head.resident_bytes is not None else ""
             lost = f", {head.lost:,} lost" if head.lost else ""
             lines[0] += f"  by {head.tracer}  {duration(head.elapsed_s)}"
-            lines.append(f"{head.space:,} bytes in {head.objects:,} blocks{resident}")
+            lines.append(f"{held_text(head.space, head.objects, head.unit)}{resident}")
             lines.append(f"{head.allocations:,} allocations, {head.allocations_per_s:,.0f}/s{lost}")
         text = Text("\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in lines))
         if self.sites is not None and self.sites.answer:
@@ -173,7 +174,8 @@ class LiveApp(App[None]):
         for column in columns:
             arrow = ("▲" if self.order.is_reversed else "▼") if column.key == self.order.key else ""
             width = column.width + max(0, left) if column.key == "function" else column.width
-            table.add_column(Text(column.title + arrow), width=width, key=column.key)
+            title = plural(sites.unit) if column.key == "space" else column.title
+            table.add_column(Text(title + arrow), width=width, key=column.key)
         for site in self._shown:
             cells = (
                 Text(
@@ -194,7 +196,9 @@ class LiveApp(App[None]):
 
     def _show_status(self, sites: Sites) -> None:
         shown = sum(site.space for site in self._shown if site.kind != "mmap")
-        parts = [f"{len(self._shown):,} of {sites.stacks:,} stacks: {shown:,} of {sites.space:,} bytes"]
+        parts = [
+            f"{len(self._shown):,} of {sites.stacks:,} stacks: {shown:,} of {count_text(sites.space, sites.unit)}"
+        ]
         if sites.unattributed_space:
             parts.append(f"{sites.unattributed_space:,} without a stack")
         if self.wanted:

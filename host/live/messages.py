@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from memleak_android.host.profile.field_types import BYTE
+
 _LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 64 << 20
 
@@ -32,6 +34,7 @@ class Head(msgspec.Struct, tag=True, frozen=True):
     allocations_per_s: float
     lost: int
     resident_bytes: int | None = None
+    unit: str = BYTE
 
 
 class FrameLine(msgspec.Struct, array_like=True, frozen=True):
@@ -80,6 +83,7 @@ class Sites(msgspec.Struct, tag=True, frozen=True):
     style: str
     sites: tuple[SiteLine, ...]
     frames: tuple[FrameLine, ...]
+    unit: str = BYTE
 
 
 class Notice(msgspec.Struct, tag=True, frozen=True):

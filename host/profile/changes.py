@@ -5,6 +5,7 @@ from enum import StrEnum
 from math import hypot
 
 from memleak_android.host.profile.answer import Place
+from memleak_android.host.profile.field_types import BYTE, Unit
 from memleak_android.host.profile.profile import Frame
 
 # Standard errors that a difference of estimates must exceed. Many sites are compared at once: with normal errors, 3 lets
@@ -68,6 +69,7 @@ class SiteChange(_Change):
     new: Held
     frames: tuple[Frame, ...]
     stderr_space: int | None = None
+    unit: Unit = BYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class PlaceChange(_Change):
     growth: Rate | None = None
     former: str = ""
     stderr_space: int | None = None
+    unit: Unit = BYTE
 
 
 class Outcome(StrEnum):
@@ -106,6 +109,7 @@ class Difference:
     outcome: Outcome
     space: int
     growth: Rate | None
+    unit: Unit = BYTE
 
 
 def faster(old: Rate, new: Rate) -> Rate:

@@ -134,4 +134,6 @@ def _change(old: _Function | None, new: _Function | None, are_judged: bool) -> I
     change = change_of(old, new, rate.bytes_per_s if is_faster else space or objects)
     one = PlaceChange(change, shown.place, before, after, shown.stacks, rate if are_judged else None)
     former = old.place.function if old and new and old.place.function != new.place.function else ""
-    yield replace(one, former=former, stderr_space=None if error is None else round(error))
+    yield replace(
+        one, former=former, stderr_space=None if error is None else round(error), unit=shown.place.unit
+    )

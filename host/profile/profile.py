@@ -13,12 +13,15 @@ from memleak_android.host.profile.answer import PLACES, Answer, MemoryLimit, Pla
 from memleak_android.host.profile.coverage import Coverage
 from memleak_android.host.profile.field_types import (
     ALWAYS,
+    BYTE,
     Address,
     Count,
     End,
     Kind,
     RawText,
     SiteId,
+    Unit,
+    common_unit,
 )
 from memleak_android.host.profile.gate_result import Gate
 from memleak_android.host.profile.growth import Growth, GrowthSpan
@@ -139,6 +142,7 @@ class CallSite:
     ages: Annotated[tuple[Count, ...], Meta(description=AGES)] = ()  # () = unknown
     place: Annotated[int, Meta(ge=0, description=PLACE)] | None = None
     processes: Annotated[tuple[ProcessShare, ...], Meta(description=SHARES)] = ()  # () = one process
+    unit: Unit = BYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +287,7 @@ class PastSite:
     kind: Kind
     end: End
     frames: tuple[Frame, ...]
+    unit: Unit = BYTE
 
 
 CACHES = "the allocator's resident bytes that are not tracked, estimated: free memory, headers, older blocks"
@@ -368,6 +373,11 @@ class Profile:
     growth_in_all: Annotated[Growth, Meta(description=IN_ALL)] | None = None  # None = not judged
     answer: Answer | None = None  # None = of several recordings
     limits: tuple[MemoryLimit, ...] = ()  # () = none is known
+
+    @property
+    def unit(self) -> str:
+        """Of its sums. With handles and memory in one session a handle counts as a byte."""
+        return common_unit(site.unit for site in self.sites)
 
     @property
     def is_over_limit(self) -> bool:

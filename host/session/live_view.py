@@ -107,6 +107,7 @@ class LiveView(SessionObserver):
                 allocations=allocations,
                 allocations_per_s=(allocations - past) / (now - first) if now > first else 0.0,
                 lost=int(status["lost"].sum()),
+                unit=session.tracing.unit,
                 resident_bytes=resident_bytes(target_pid(self.capture)) if self.plan.is_local else None,
             )
         )

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
-from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_text
+from memleak_android.host.reports.base import ReportOptions, amount_of, bounded, frame_text
 from memleak_android.host.reports.export.exported import display_name
 from memleak_android.host.reports.text.answer import answer_text
 from memleak_android.host.reports.text.gate import culprits, failure_lines, gate_text
@@ -80,7 +80,7 @@ def _site(site: CallSite, profile: Profile) -> ElementTree.Element:
     name = f"{display_name(frame)} {site.id}" if frame else site.id
     case = _case(name, f"{SUITE}.{bounded(module_name(frame.module))}" if frame and frame.module else SUITE)
     if profile.is_over_limit:
-        held = amount(site.inuse_space, site.inuse_objects)
+        held = amount_of([site])
         message = "; ".join(filter(None, (f"{held} outstanding", site_growth(site))))
         failure = ElementTree.SubElement(case, "failure", type="leak", message=message)
         failure.text = _xml("\n".join(frame_text(one) for one in site.frames[:FRAMES_MAX]))

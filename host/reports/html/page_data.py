@@ -31,6 +31,7 @@ from memleak_android.host.reports.text.measurement import measured_line
 from memleak_android.host.reports.text.memory import memory_line
 from memleak_android.host.reports.text.past import ages_text, peak_line
 from memleak_android.host.reports.text.processes import process_names, process_text
+from memleak_android.host.reports.units import count_text, plural
 
 SITES_MAX = 1_000
 MEMORIES_MAX = 4  # processes in the head of the page; report.json has them all
@@ -118,6 +119,7 @@ def _data(
     used = sorted({label for tree in trees.values() for label in tree.label} - {FOLDED})
     ranked = sorted((*sites, *regions), key=lambda one: -max(one.weights))
     return {
+        "unit": plural(profile.unit),
         "totals": [sum(one.weights[i] for one in sites) for i in range(n_weights)],
         "trees": {name: _columns(tree, used) for name, tree in trees.items()},
         "labels": [labels.rows[label] for label in used],
@@ -212,8 +214,12 @@ def _peak(profile: Profile) -> dict[str, Any]:
     if peak is None:
         return {"caption": "", "rows": []}
     rest = peak.space - sum(site.space for site in peak.sites)
-    left = f" {rest:,} bytes by stacks that are not named here, or were not captured." if rest > 0 else ""
-    caption = f"{peak_line(peak, profile.totals.inuse_space)}.{left}"
+    left = (
+        f" {count_text(rest, profile.unit)} by stacks that are not named here, or were not captured."
+        if rest > 0
+        else ""
+    )
+    caption = f"{peak_line(peak, profile.totals.inuse_space, profile.unit)}.{left}"
     return {"caption": caption, "rows": [_past_row(site) for site in peak.sites]}
 
 
@@ -293,7 +299,9 @@ def _facts(profile: Profile) -> list[list[str]]:
     if target.serial:
         facts.insert(1, ["device", bounded(target.serial)])
     if totals.alloc_space is not None and totals.alloc_objects is not None:
-        facts.append(["allocated in all", amount(totals.alloc_space, totals.alloc_objects)])
+        facts.append(["allocated in all", amount(totals.alloc_space, totals.alloc_objects, profile.unit)])
     if totals.unattributed_objects:
-        facts.append(["without a stack", amount(totals.unattributed_space, totals.unattributed_objects)])
+        facts.append(
+            ["without a stack", amount(totals.unattributed_space, totals.unattributed_objects, profile.unit)]
+        )
     return facts

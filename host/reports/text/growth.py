@@ -11,7 +11,7 @@ from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedGrowth
 from memleak_android.host.reports.base import bounded, frame_text
 from memleak_android.host.reports.text.messages import TRENDS, UNOWNED
-from memleak_android.host.reports.text.units import clock, rate_text
+from memleak_android.host.reports.units import clock, rate_text
 
 SITES_MAX = 3  # named in the answer; all are in the sites' own lines
 
@@ -57,7 +57,7 @@ def _of_stacks(profile: Profile) -> Iterator[str]:
     whole = sum(max(0, site.growth.rise) for site in sites if site.growth is not None)
     share = sum(rate.rise for rate in rates) / max(whole, 1)
     error = hypot(*(_error(rate) for rate in rates))
-    together = rate_text(sum(rate.bytes_per_s for rate in rates), error, span.run_s)
+    together = rate_text(sum(rate.bytes_per_s for rate in rates), error, span.run_s, profile.unit)
     n = len(growing)
     yield f"{n} stack{'s' * (n > 1)} grow{'s' * (n == 1)} by {together}, {share:.0%} of all growth ({judged}{_others(sites)})"
     for site in growing[:SITES_MAX]:
@@ -74,7 +74,7 @@ def site_growth(site: CallSite) -> str:
         return ""
     if growth.trend is not Trend.GROWS:
         return TRENDS[growth.trend]
-    return f"{rate_text(growth.bytes_per_s, _error(growth), growth.run_s)} since {clock(growth.since_ns)}"
+    return f"{rate_text(growth.bytes_per_s, _error(growth), growth.run_s, site.unit)} since {clock(growth.since_ns)}"
 
 
 def _error(growth: Growth) -> float:

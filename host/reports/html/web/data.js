@@ -10,6 +10,7 @@ function column() { return view.by + view.when; }
 function exact(value) { return value.toLocaleString("en-US"); }
 
 function bytes(value) {
+  if ((data.unit || "bytes") !== "bytes") return `${exact(value)} ${data.unit}`;
   const units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let unit = 0, amount = Math.abs(value);
   while (amount >= 1024 && unit < units.length - 1) { amount /= 1024; unit += 1; }
@@ -20,6 +21,7 @@ function bytes(value) {
 function share(value, whole) { return whole ? `${(100 * value / whole).toFixed(1)} %` : ""; }
 
 function amount(weights, first) {
+  if ((data.unit || "bytes") !== "bytes") return bytes(weights[first]);
   return `${bytes(weights[first])} in ${exact(weights[first + 1])} allocation${weights[first + 1] === 1 ? "" : "s"}`;
 }
 

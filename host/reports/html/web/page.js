@@ -4,7 +4,7 @@ function drawHead() {
   fillHead(data.isDiff ? `${data.title}: compared` : data.title);
   const space = document.getElementById("total-space"), objects = document.getElementById("total-objects");
   space.textContent = bytes(data.totals[0]);
-  space.title = `${exact(data.totals[0])} bytes`;
+  space.title = `${exact(data.totals[0])} ${data.unit}`;
   objects.textContent = exact(data.totals[1]);
   document.getElementById("total-sites").textContent = exact(data.sites.length + data.sitesLeftOut);
   if (data.isDiff) {
@@ -57,6 +57,7 @@ function showProcess(name) {
 window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => { drawFlame(); drawTimeline(); }, 150); });
 
 document.getElementById("by").value = String(view.by);
+document.getElementById("by").options[0].text = data.unit;
 document.getElementById("when-label").hidden = !data.isDiff;
 // A link can open a view: #sites, #processes, #modules, #threads; #inverted.
 const wanted = location.hash.slice(1);

@@ -2,7 +2,7 @@
 // The tables of stacks, modules and threads.
 function weightColumns(of) {
   const found = [
-    { title: "bytes", isNumber: true, key: (row) => of(row)[view.when], cell: (row) => exact(of(row)[view.when]) },
+    { title: data.unit, isNumber: true, key: (row) => of(row)[view.when], cell: (row) => exact(of(row)[view.when]) },
     { title: "allocations", isNumber: true, key: (row) => of(row)[view.when + 1], cell: (row) => exact(of(row)[view.when + 1]) },
     { title: "share", isNumber: true, key: (row) => of(row)[column()], cell: (row) => meter(of(row)[column()]) },
   ];
@@ -47,7 +47,7 @@ const SITE_COLUMNS = [
   { title: "id", key: (site) => site.id, cell: (site) => site.id },
 ];
 const PAST_COLUMNS = [
-  { title: "bytes", isNumber: true, key: (site) => site.space, cell: (site) => exact(site.space) },
+  { title: data.unit, isNumber: true, key: (site) => site.space, cell: (site) => exact(site.space) },
   { title: "allocated in", class: "name", key: (site) => site.where, cell: stackCell },
   { title: "module", key: (site) => site.module, cell: (site) => moduleText(site.module) },
   { title: "id", key: (site) => site.id, cell: (site) => site.id },
@@ -83,7 +83,7 @@ const tables = {
   sites: makeTable(document.getElementById("view-sites"), sitesCaption,
     () => [...weightColumns((site) => site.weights), ...SITE_COLUMNS], foundSites, 0),
   processes: makeTable(document.getElementById("view-processes"), processesCaption,
-    () => [{ title: "bytes", isNumber: true, key: (row) => row[2], cell: (row) => exact(row[2]) },
+    () => [{ title: data.unit, isNumber: true, key: (row) => row[2], cell: (row) => exact(row[2]) },
       { title: "allocations", isNumber: true, key: (row) => row[3], cell: (row) => exact(row[3]) },
       { title: "complete stacks", isNumber: true, key: (row) => row[4] / row[2], cell: (row) => share(row[4], row[2]) },
       { title: "process", class: "place", key: (row) => row[0], cell: processCell },
@@ -92,12 +92,12 @@ const tables = {
   modules: makeTable(document.getElementById("view-modules"),
     () => "By the module of the program's own innermost function; “through”: of all stacks that pass through the module.",
     () => [...weightColumns((row) => row[1]), { title: "module", class: "name", key: (row) => row[0], cell: (row) => moduleText(row[0]) },
-      { title: "bytes through", isNumber: true, key: (row) => row[2][view.when], cell: (row) => exact(row[2][view.when]) },
+      { title: `${data.unit} through`, isNumber: true, key: (row) => row[2][view.when], cell: (row) => exact(row[2][view.when]) },
       { title: "allocations through", isNumber: true, key: (row) => row[2][view.when + 1], cell: (row) => exact(row[2][view.when + 1]) }],
     () => data.modules.filter((row) => !view.term || isFound(view.term, row[0])), 0),
   threads: makeTable(document.getElementById("view-threads"),
     (rows) => rows.length ? "By the thread that allocated." : "Not known: the report was written without threads.",
-    () => [{ title: "bytes", isNumber: true, key: (row) => row[2], cell: (row) => exact(row[2]) },
+    () => [{ title: data.unit, isNumber: true, key: (row) => row[2], cell: (row) => exact(row[2]) },
       { title: "allocations", isNumber: true, key: (row) => row[3], cell: (row) => exact(row[3]) },
       { title: "process", isNumber: true, key: (row) => row[0], cell: (row) => String(row[0]) },
       { title: "thread", isNumber: true, key: (row) => row[1], cell: (row) => String(row[1]) }],

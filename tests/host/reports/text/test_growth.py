@@ -9,7 +9,7 @@ from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
-from memleak_android.host.reports.text.units import clock, rate_text
+from memleak_android.host.reports.units import clock, rate_text
 from tests.support.builders.profiles import DECODE, REGION, profile
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
