@@ -104,12 +104,20 @@ class Difference:
     """The answer of a comparison. growth: how much faster the program grows; None = one of both was not judged.
 
     space: bytes that it holds more, without a runtime's own.
+    old_growth, new_growth: of two programs that leak.
     """
 
     outcome: Outcome
     space: int
     growth: Rate | None
     unit: Unit = BYTE
+    old_growth: Rate | None = None
+    new_growth: Rate | None = None
+
+    @property
+    def is_same_leak(self) -> bool:
+        """Both leak, and as fast as far as is known: sums differ by the time that was measured."""
+        return self.new_growth is not None and self.outcome is Outcome.SAME
 
 
 def faster(old: Rate, new: Rate) -> Rate:

@@ -70,12 +70,16 @@ def _has_places(profile: Profile) -> bool:
 
 
 def _difference(old: Profile, new: Profile, changes: Iterable[SiteChange], unattributed: int) -> Difference:
-    """Growth counts before sums."""
+    """Growth counts before sums, and of two programs that leak alone: the one that ran longer holds more."""
     space = sum(change.space for change in changes if change.kind not in NO_LEAKS) + unattributed
-    growth = faster(rate_of(old), rate_of(new)) if are_judged(old, new) else None
-    more = growth.bytes_per_s if growth and growth.is_significant else space
+    before, after = rate_of(old), rate_of(new)
+    growth = faster(before, after) if are_judged(old, new) else None
+    leaks = bool(growth and before.bytes_per_s and after.bytes_per_s)
+    more = growth.bytes_per_s if growth and growth.is_significant else 0 if leaks else space
     outcome = Outcome.WORSE if more > 0 else Outcome.BETTER if more < 0 else Outcome.SAME
-    return Difference(outcome, space, growth, common_unit((old.unit, new.unit)))
+    both = (before, after) if leaks else (None, None)
+    unit = common_unit(site.unit for profile in (old, new) for site in profile.sites)
+    return Difference(outcome, space, growth, unit, *both)
 
 
 def _programs(old: Profile, new: Profile) -> tuple[str, str] | None:

@@ -118,7 +118,7 @@ def _by_file(functions: dict[_Key, _Function], with_count: bool) -> dict[tuple[o
 
 
 def _change(old: _Function | None, new: _Function | None, are_judged: bool) -> Iterator[PlaceChange]:
-    """Nothing where both are equal, or within the error of the samples and of the rates."""
+    """Nothing where both are equal within the error of the samples, or of the rates of two leaks."""
     shown = new or old
     if shown is None:
         return
@@ -129,6 +129,8 @@ def _change(old: _Function | None, new: _Function | None, are_judged: bool) -> I
     space, objects = after.space - before.space, after.objects - before.objects
     is_other = abs(space) > CONFIDENCE * error if error is not None else bool(space or objects)
     is_faster = are_judged and rate.is_significant
+    if are_judged and old and new and old.rate.bytes_per_s and new.rate.bytes_per_s:
+        is_other = False  # of two leaks the one that was measured for longer holds more
     if not is_other and not is_faster:
         return
     change = change_of(old, new, rate.bytes_per_s if is_faster else space or objects)

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO, TypeVar
 
 from memleak_android.host.console import printable
-from memleak_android.host.profile.changes import Change, Held, Outcome, PlaceChange, Rate, SiteChange
+from memleak_android.host.profile.changes import (
+    Change,
+    Difference,
+    Held,
+    Outcome,
+    PlaceChange,
+    Rate,
+    SiteChange,
+)
 from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.profile.field_types import BYTE, NO_LEAKS
 from memleak_android.host.profile.short_names import short_name
@@ -35,18 +43,29 @@ def signed(space: int, objects: int, unit: str = BYTE) -> str:
 def difference_line(comparison: Comparison) -> str:
     """`WORSE  grows by 3.0 ± 0.1 MiB/min more, holds 1.2 MiB more: places 2 new, 3 grown`."""
     difference = comparison.difference
+    if difference.is_same_leak:
+        return f"SAME  as before: both leak, {_both(difference)}"
     if difference.outcome is Outcome.SAME:
         return "SAME  no difference"
     parts = []
     if difference.growth and difference.growth.is_significant:
         parts.append(f"grows by {_faster(difference.growth, difference.unit)}")
-    if difference.space:
+    if difference.new_growth:
+        parts.append(_both(difference))
+    elif difference.space:
         held = f"holds {size_text(abs(difference.space), difference.unit)} {_direction(difference.space)}"
         counts = Counter(change.change for change in _of_user(comparison))
         kinds = ", ".join(f"{counts[one]} {one}" for one in Change if counts[one])
         what = "places" if comparison.places else "stacks"
         parts.append(f"{held}: {what} {kinds}" if kinds else held)
     return f"{difference.outcome.upper()}  {', '.join(parts)}"
+
+
+def _both(difference: Difference) -> str:
+    """`9.0 ± 0.1 MiB/min before and 12.1 ± 0.1 MiB/min now`."""
+    rates = [rate for rate in (difference.old_growth, difference.new_growth) if rate is not None]
+    texts = [rate_text(rate.bytes_per_s, rate.margin, unit=difference.unit) for rate in rates]
+    return f"{texts[0]} before and {texts[1]} now" if texts[0] != texts[1] else texts[0]
 
 
 def _of_user(comparison: Comparison) -> list[PlaceChange] | list[SiteChange]:
