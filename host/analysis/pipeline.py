@@ -133,7 +133,7 @@ def make_profile(
         notes=(*what_lacks(coverage), *_notes(capture, view, totals), *symbolizer.notes),
         threads=sums.threads,
         processes=process_sums(sums.by_process, process_names(capture), namer),
-        growth=growth.span,
+        growth_span=growth.span,
         stops=thread_stops(capture),
         memory=read_memory(capture.session.findings.memory, begin_ns) if is_end else (),
         peak=peak_of(capture, keys, namer, sums.is_sampled) if is_end else None,
@@ -142,7 +142,7 @@ def make_profile(
         coverage=coverage,
         unowned=unowned,
         places=judge_places(sites, holding_stacks(shown), numbers, growth, namer),
-        growth_in_all=_growth_in_all(survivors.stacks, growth),
+        heap_growth=_heap_growth(survivors.stacks, growth) if tracing.traces_heap else None,
     )
     if not is_end:
         return profile
@@ -158,7 +158,7 @@ def _limits(capture: Capture, view: View, memory: Sequence[MemoryUse]) -> tuple[
     return tuple(found)
 
 
-def _growth_in_all(table: StackTable, growth: SessionGrowth) -> Growth | None:
+def _heap_growth(table: StackTable, growth: SessionGrowth) -> Growth | None:
     """Of the heap. Regions may be reserved and never used: they are judged one by one, and by what is resident."""
     if growth.history is None:
         return None

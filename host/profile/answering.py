@@ -32,15 +32,15 @@ def answer_of(profile: Profile) -> Answer:
     if rates := _rates(profile, places, growing):
         if why := _turns_over(profile, _sum(rates)):
             return Answer(AnswerState.CANNOT_TELL, why)
-        spread = 0 if growing else _spread(places, profile.growth_in_all)
+        spread = 0 if growing else _spread(places, profile.heap_growth)
         unit = leading_unit(profile, growing)
         return Answer(AnswerState.LEAKING, "", _sum(rates), len(growing), spread, unit)
-    span = profile.growth
+    span = profile.growth_span
     if span is None or not span.is_judged:
         return _of_short_session(profile)
     if why := unseen(profile) or _left_out(profile) or _beyond_blocks(profile):
         return Answer(AnswerState.CANNOT_TELL, why)
-    return Answer(AnswerState.NOT_GROWING, growth=profile.growth_in_all)
+    return Answer(AnswerState.NOT_GROWING, growth=profile.heap_growth)
 
 
 def counted_places(profile: Profile) -> list[Place]:
@@ -101,7 +101,7 @@ def _rates_of_places(profile: Profile, places: Sequence[Place], growing: Sequenc
         if each.part is UnownedPart.REGIONS and any(one.kind == "mmap" for one in growing):
             rates = [one.growth for one in growing if one.growth is not None and one.kind != "mmap"]
             rates.append(_of_memory(each))
-    in_all = profile.growth_in_all
+    in_all = profile.heap_growth
     is_whole = unit == BYTE and len(places) == len(profile.places)
     if in_all and _grows(in_all) and is_whole and in_all.low > sum(each.bytes_per_s for each in rates):
         return [in_all]
@@ -142,7 +142,7 @@ def _of_short_session(profile: Profile) -> Answer:
             return Answer(AnswerState.CANNOT_TELL, why)
         is_held = held_places(profile) or profile.totals.unattributed_objects
         return Answer(AnswerState.HELD_AT_EXIT if is_held else AnswerState.NOT_GROWING)
-    span = profile.growth
+    span = profile.growth_span
     taken, needed = (span.instants, span.needed) if span else (1, 0)
     snapshots = f"{taken} snapshot{'s' * (taken != 1)}" + (f", {needed} are needed" if needed else "")
     return Answer(

@@ -25,7 +25,7 @@ class GrowthLimit:
 
 def not_judged(profile: Profile) -> str:
     """Why growth was not judged; "" if it was."""
-    span = profile.growth
+    span = profile.growth_span
     if span is not None and span.is_judged:
         return ""
     instants = span.instants if span is not None else 1

@@ -29,7 +29,7 @@ class _Function:
 
 def are_judged(old: Profile, new: Profile) -> bool:
     """Whether the growth of both was judged, so that it can be compared."""
-    return all(one.answer and one.growth and one.growth.is_judged for one in (old, new))
+    return all(one.answer and one.growth_span and one.growth_span.is_judged for one in (old, new))
 
 
 def rate_of(profile: Profile) -> Rate:

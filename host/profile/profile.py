@@ -339,7 +339,9 @@ class ThreadStop:
     pid: int
 
 
-IN_ALL = "of all blocks of the heap that have a stack"
+IN_ALL = (
+    "of all blocks of the heap that have a stack, not of regions and handles: their places may grow beside it"
+)
 THREADS = "of the heap, the largest first"
 CHURN = "allocated and freed since, by stack; most blocks first"
 
@@ -359,7 +361,7 @@ class Profile:
     notes: Annotated[tuple[RawText, ...], ALWAYS] = ()  # what the reader must know: older blocks invisible, …
     gate: Gate | None = None  # None = no limit, baseline or suppressions
     timeline: Annotated[tuple[Instant, ...], Meta(description="by --interval, the end last")] = ()
-    growth: GrowthSpan | None = None  # None = one snapshot only
+    growth_span: GrowthSpan | None = None  # None = one snapshot only
     threads: Annotated[tuple[ThreadSum, ...], Meta(description=THREADS)] = ()  # () = unknown
     processes: Annotated[tuple[ProcessSum, ...], Meta(description="if several were measured")] = ()
     memory: tuple[MemoryUse, ...] = ()  # of processes, the target's first; () = none could be read
@@ -370,7 +372,7 @@ class Profile:
     coverage: Coverage = ()  # () = unknown
     unowned: tuple[UnownedGrowth, ...] = ()  # parts of the process's memory that grow so
     places: Annotated[tuple[Place, ...], Meta(description=PLACES)] = ()
-    growth_in_all: Annotated[Growth, Meta(description=IN_ALL)] | None = None  # None = not judged
+    heap_growth: Annotated[Growth, Meta(description=IN_ALL)] | None = None  # None = not judged
     answer: Answer | None = None  # None = of several recordings
     limits: tuple[MemoryLimit, ...] = ()  # () = none is known
 

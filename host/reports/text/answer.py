@@ -62,7 +62,11 @@ def _rest(profile: Profile, answer: Answer) -> str:
         return f" grows by {' and '.join(rates)}: {_places(answer)}{at_exit}, {measured}"
     if answer.state is AnswerState.CANNOT_TELL:
         return f": {printable(answer.why)}"
-    if answer.state is AnswerState.NOT_GROWING and profile.growth is not None and profile.growth.is_judged:
+    if (
+        answer.state is AnswerState.NOT_GROWING
+        and profile.growth_span is not None
+        and profile.growth_span.is_judged
+    ):
         return f" does not grow, {measured}"
     if answer.state is AnswerState.NOT_GROWING:
         return " holds nothing at its exit"

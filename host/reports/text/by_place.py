@@ -83,7 +83,7 @@ def _chosen(profile: Profile, answer: Answer, options: ReportOptions) -> tuple[l
     elif answer.spread:
         listed = [one for one in places if one.growth is not None and one.growth.rise > 0]
         listed.sort(key=lambda one: -one.growth.rise if one.growth else 0)
-    elif answer.state is AnswerState.NOT_GROWING and profile.growth is not None:
+    elif answer.state is AnswerState.NOT_GROWING and profile.growth_span is not None:
         listed = []
     else:
         listed = [one for one in places if one.kind != _OF_RUNTIME and one.objects]
@@ -269,7 +269,7 @@ def _next_step(profile: Profile, answer: Answer) -> str:
         return messages.NEXT_MORE_LIVE
     if answer.state is AnswerState.CANNOT_TELL and "use --" in answer.why:
         return messages.NEXT_AS_SAID
-    is_short = profile.growth is None or not profile.growth.is_judged
+    is_short = profile.growth_span is None or not profile.growth_span.is_judged
     if answer.state is AnswerState.CANNOT_TELL and is_short and profile.target.exit_status is None:
         return messages.NEXT_LONGER
     return messages.NEXT[answer.state]

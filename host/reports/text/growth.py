@@ -34,7 +34,7 @@ def _largest(growth: UnownedGrowth) -> str:
 
 
 def _of_stacks(profile: Profile) -> Iterator[str]:
-    span = profile.growth
+    span = profile.growth_span
     if span is None:
         return
     if not span.is_judged:

@@ -126,7 +126,7 @@ def judged(made: Profile, rate: float) -> Profile:
     """A profile whose program grows by so many bytes per second, ± 100; 0 = does not grow."""
     growth = Growth(Trend.GROWS, rate, rate - 100, rate + 100, 0, 9_000)
     answer = Answer(AnswerState.LEAKING, growth=growth) if rate else Answer(AnswerState.NOT_GROWING)
-    return replace(made, growth=GrowthSpan(0, 9, 5, 5), answer=answer)
+    return replace(made, growth_span=GrowthSpan(0, 9, 5, 5), answer=answer)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def of(*places: Place, errors: tuple[int, ...] = ()) -> Profile:
     growths = [each.growth for each in places if each.growth]
     answer = Answer(AnswerState.LEAKING, growth=growths[0]) if growths else Answer(AnswerState.NOT_GROWING)
     made = profile(sites=sites)
-    return replace(made, places=places, answer=answer, growth=GrowthSpan(0, 9, 5, 5))
+    return replace(made, places=places, answer=answer, growth_span=GrowthSpan(0, 9, 5, 5))
 
 
 def changes(old: Profile, new: Profile) -> list[tuple[Change, str, str, int]]:

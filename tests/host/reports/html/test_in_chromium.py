@@ -78,7 +78,7 @@ def test_growth_is_a_column_that_sorts(tmp_path: Path) -> None:
 
     sites = (judged(DECODE, Trend.GROWS, 500.0), judged(replace(DECODE, id="b"), Trend.GROWS, 900.0))
     sites += (judged(replace(DECODE, id="c"), Trend.BURST, 7_000.0),)
-    made = profile(sites=sites, growth=GrowthSpan(10**9, 23 * 10**9, 7, 5))
+    made = profile(sites=sites, growth_span=GrowthSpan(10**9, 23 * 10**9, 7, 5))
     script = """
       const heads = [...document.querySelectorAll('#view-sites th button')];
       const growth = heads.findIndex((one) => one.textContent === 'growth');
@@ -109,7 +109,7 @@ def test_rows_with_all_columns_stay_low(tmp_path: Path) -> None:
     grown = Growth(Trend.GROWS, 322_666.7, 319_000.0, 326_000.0, 10**9, 4_451_328)
     kinds = (LeakSum(LeakKind.POSSIBLY_LOST, 5_440, 17), LeakSum(LeakKind.DEFINITELY_LOST, 1_927_680, 6_024))
     one = replace(DECODE, growth=grown, leaks=kinds, ages=(423, 3_931, 1_694, 0, 0, 0))
-    path = written(tmp_path, profile(sites=(one,), growth=GrowthSpan(10**9, 14 * 10**9, 15, 5)))
+    path = written(tmp_path, profile(sites=(one,), growth_span=GrowthSpan(10**9, 14 * 10**9, 15, 5)))
     rows = "[...document.querySelectorAll('#view-sites tbody tr')].map((row) => row.offsetHeight)"
     assert 0 < int(chromium.dump(path, "sites", f"out('height', Math.max(...{rows}));")["height"]) < 130
 

@@ -62,7 +62,13 @@ def answered(*places: Place, **changes: object) -> Profile:
         replace(DECODE, place=0, leaks=lost, growth=places[0].growth if places else None),
         replace(POOL, place=2),
     )
-    fields: dict[str, Any] = {"places": places, "sites": sites, "growth": SPAN, "coverage": DONE, "notes": ()}
+    fields: dict[str, Any] = {
+        "places": places,
+        "sites": sites,
+        "growth_span": SPAN,
+        "coverage": DONE,
+        "notes": (),
+    }
     fields |= changes
     is_whole = is_sufficient(fields["coverage"])
     made = profile(measurement=Measurement.COMPLETE if is_whole else Measurement.INCOMPLETE, **fields)
@@ -74,7 +80,7 @@ def test_a_leak() -> None:
 
 
 def test_what_is_held_at_exit() -> None:
-    made = answered(replace(INNERMOST, growth=None), replace(CACHE, growth=None), RUNTIME, growth=None)
+    made = answered(replace(INNERMOST, growth=None), replace(CACHE, growth=None), RUNTIME, growth_span=None)
     assert_golden(text_of(made), "by_place_held.txt")
     by_count = text_of(made, sort="count").splitlines()
     assert "planted::innermost" in by_count[3], "23 blocks before 7"
