@@ -69,12 +69,18 @@ def _of_stacks(profile: Profile) -> Iterator[str]:
 
 def site_growth(site: CallSite) -> str:
     """`1.3 ± 0.1 MiB/min since 0:42` of a site that grows, else its trend; "" if not judged."""
-    growth = site.growth
+    rate = trend_text(site.growth, site.unit)
+    grows = site.growth is not None and site.growth.trend is Trend.GROWS
+    return f"{rate} since {clock(site.growth.since_ns)}" if grows and site.growth else rate
+
+
+def trend_text(growth: Growth | None, unit: str) -> str:
+    """`1.3 ± 0.1 MiB/min`, or the trend of what does not grow; "" if not judged."""
     if growth is None:
         return ""
     if growth.trend is not Trend.GROWS:
         return TRENDS[growth.trend]
-    return f"{rate_text(growth.bytes_per_s, _error(growth), growth.run_s, site.unit)} since {clock(growth.since_ns)}"
+    return rate_text(growth.bytes_per_s, _error(growth), growth.run_s, unit)
 
 
 def _error(growth: Growth) -> float:

@@ -1,7 +1,7 @@
 "use strict";
 // Data of the page, as the report wrote it. Names are untrusted and only ever become textContent.
 const data = JSON.parse(document.getElementById("data").textContent);
-const view = { by: data.byObjects ? 1 : 0, when: 0, direction: "inward", term: "" };
+const view = { by: data.byObjects ? 1 : 0, when: 0, direction: "inward", term: "", folds: true };
 const FOLDED = -1;
 
 // Index of the selected weight: bytes, blocks; in a comparison then those of the old result.
@@ -32,16 +32,33 @@ function element(name, text, attributes = {}) {
   return made;
 }
 
-// The tree of one direction for d3: a node's value includes all nodes below it.
+// The tree of one direction for d3: a node's value includes all nodes below it. Runs of frames of libraries and of
+// interpreters are one node each, and what they call is merged.
 function tree(direction) {
   const flat = data.trees[direction], nodes = [];
   flat.parent.forEach((parent, i) => {
+    const isFolded = i > 0 && flat.label[i] === FOLDED, above = nodes[parent];
+    const isLibrary = view.folds && i > 0 && !isFolded && data.labels[flat.label[i]][2] === 1;
     const [name, module] = i === 0 ? ["all", ""] : labelOf(flat, i);
-    const weights = flat.weights.map((one) => one[i]);
-    const node = { name, module, weights, value: weights[column()], children: [], isFolded: i > 0 && flat.label[i] === FOLDED };
+    if (isLibrary && above.isLibrary) {
+      above.names.add(name);
+      nodes.push(above);
+      return;
+    }
+    const weights = flat.weights.map((one) => one[i]), key = isLibrary ? `:${module}` : flat.label[i];
+    let node = above && above.byKey.get(key);
+    if (node) node.weights = node.weights.map((weight, at) => weight + weights[at]);
+    else {
+      node = { name, module, weights, children: [], isFolded, isLibrary, names: new Set(), byKey: new Map() };
+      if (above) { above.children.push(node); above.byKey.set(key, node); }
+    }
+    node.names.add(name);
     nodes.push(node);
-    if (parent >= 0) nodes[parent].children.push(node);
   });
+  for (const node of new Set(nodes)) {
+    node.value = node.weights[column()];
+    if (node.isLibrary && node.names.size > 1) node.name = `⋮ ${node.module}`;
+  }
   return nodes[0];
 }
 

@@ -13,6 +13,7 @@ function drawHead() {
   }
 }
 
+document.getElementById("places").hidden = !data.places.length;
 document.getElementById("tab-timeline").hidden = data.timeline.seconds.length < 2;
 document.getElementById("tab-peak").hidden = !data.peak.rows.length || data.isDiff;
 document.getElementById("tab-churn").hidden = !data.churn.length || data.isDiff;
@@ -32,6 +33,7 @@ for (const name of ["by", "when"]) {
   document.getElementById(name).addEventListener("change", (event) => { view[name] = Number(event.target.value); drawAll(); });
 }
 document.getElementById("direction").addEventListener("change", (event) => { view.direction = event.target.value; drawFlame(); });
+document.getElementById("folds").addEventListener("change", (event) => { view.folds = event.target.checked; drawFlame(); });
 document.getElementById("reset").addEventListener("click", () => { chart.resetZoom(); setCurrent(null); });
 
 function search(term) {
@@ -47,8 +49,8 @@ document.getElementById("search").addEventListener("input", (event) => {
   waiting = setTimeout(() => search(event.target.value), 150);
 });
 
-// The stacks of one process: the search finds them by its name, and can be changed or emptied.
-function showProcess(name) {
+// The stacks of one process or place: the search finds them by its name, and can be changed or emptied.
+function showStacks(name) {
   document.getElementById("search").value = name;
   search(name);
   openTab("sites");

@@ -65,7 +65,7 @@ function foundSites() {
 
 function processCell(row) {
   const button = element("button", row[0], { type: "button" });
-  button.addEventListener("click", () => showProcess(row[0]));
+  button.addEventListener("click", () => showStacks(row[0]));
   return button;
 }
 
@@ -79,7 +79,29 @@ function sitesCaption(rows) {
   return `${exact(rows.length)} of ${exact(data.sites.length)} stacks. A name opens its stack, innermost function first.${left}`;
 }
 
+function placeCell(place) {
+  if (!place.objects) return place.name;
+  const button = element("button", place.name, { type: "button" });
+  button.addEventListener("click", () => showStacks(place.function || place.source));
+  return button;
+}
+
+const PLACE_COLUMNS = [
+  ...(data.places.some((place) => place.growth) ? [{ title: "growth", isNumber: true, key: (place) => place.rate, cell: (place) => place.growth }] : []),
+  { title: "held", isNumber: true, key: (place) => place.space, cell: (place) => place.held },
+  { title: "blocks", isNumber: true, class: "wide", key: (place) => place.objects, cell: (place) => exact(place.objects) },
+  { title: "share", isNumber: true, class: "wide", key: (place) => place.share, cell: (place) => place.share ? share(place.share, 1) : "" },
+  { title: "function", class: "name", key: (place) => place.name, cell: placeCell },
+  { title: "line", class: "place", key: (place) => place.source, cell: (place) => element("span", place.source.split("/").slice(-2).join("/"), { title: place.source }) },
+];
+
+function placesCaption() {
+  const isGrowth = data.places.some((place) => place.rate);
+  return `Places of the program, ${isGrowth ? "the fastest" : "the largest"} first. A name shows its stacks.`;
+}
+
 const tables = {
+  places: makeTable(document.getElementById("places"), placesCaption, () => PLACE_COLUMNS, () => data.places, null),
   sites: makeTable(document.getElementById("view-sites"), sitesCaption,
     () => [...weightColumns((site) => site.weights), ...SITE_COLUMNS], foundSites, 0),
   processes: makeTable(document.getElementById("view-processes"), processesCaption,
