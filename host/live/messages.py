@@ -24,7 +24,7 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
 
 
 class Head(msgspec.Struct, tag=True, frozen=True):
-    """Counters, a few times a second. None = not known."""
+    """Counters, a few times a second. None = not known. lost_most: the cause of most losses."""
 
     tracer: str
     elapsed_s: float
@@ -35,6 +35,7 @@ class Head(msgspec.Struct, tag=True, frozen=True):
     lost: int
     resident_bytes: int | None = None
     unit: str = BYTE
+    lost_most: str = ""
 
 
 class FrameLine(msgspec.Struct, array_like=True, frozen=True):
