@@ -17,7 +17,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all dev lint format messages bench proof sanitize fuzz emulator test-emulator device wheel clean installed FORCE
+.PHONY: help demo test test-all dev lint format messages pictures bench proof sanitize fuzz emulator test-emulator device wheel clean installed FORCE
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -32,6 +32,12 @@ test: $(STAMPS)/dev installed ## the tests (about 6 minutes); says what it insta
 	$(PYTEST) -m "not proof and not emulator" -n 4 --dist loadscope --max-worker-restart=0
 
 test-all: test test-emulator proof fuzz ## all tests, the long ones too
+
+pictures: device installed ## the picture of the HTML page in docs, from a run of the demo program (by chromium)
+	rm -rf build/pictures
+	$(VENV)/bin/memleak-android -q --reachability -o build/pictures --format html -- build/device/demo/memleak-demo >/dev/null 2>&1
+	chromium --headless --no-sandbox --hide-scrollbars --virtual-time-budget=5000 --user-data-dir=build/pictures/chromium \
+		--window-size=1200,1250 --screenshot=docs/pictures/report-html.png file://$(CURDIR)/build/pictures/report.html
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator

@@ -161,13 +161,13 @@ def _answer_lines(judged: Profile, by_test: Mapping[str, Sequence[str]]) -> list
     from memleak_android.host.reports.text.answer import WORDS
     from memleak_android.host.reports.text.gate import failure_lines, held_line
     from memleak_android.host.reports.text.measurement import measured_line
-    from memleak_android.host.reports.text.units import size_text
+    from memleak_android.host.reports.units import count_text, size_text
 
     gate, failure = judged.gate, failure_lines(judged)
     if gate is None:
         return [measured_line(judged)]
     names = list(dict.fromkeys(test for site in gate.culprits for test in by_test.get(site, ())))
-    held = f"{size_text(gate.space)} in {gate.objects:,} block{'s' * (gate.objects != 1)}"
+    held = f"{size_text(gate.space)} in {count_text(gate.objects, 'block')}"
     if names:
         tests = f"{len(names):,} test{'s' * (len(names) != 1)}"
         answer = f"{WORDS[AnswerState.LEAKING]}  each run of {tests} leaves {held}"

@@ -57,6 +57,7 @@ def judge_places(
             growth=judged.get(number),
             file=frame.file if frame else None,
             line=frame.line if frame else None,
+            unit=namer.unit(kind),
         )
         for number, ((frame, kind), count, space, objects, freed) in enumerate(
             zip(numbers.firsts, counts, *sums, strict=True)

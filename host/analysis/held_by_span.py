@@ -56,7 +56,7 @@ def _by_site(
     groups: Numbers,
     sums: Numbers,
 ) -> HeldBySpan:
-    namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, capture.session.tracing.pair_functions)
+    namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, capture.session.tracing)
     stacks = np.unique(groups[0][groups[0] != UNATTRIBUTED])
     ids = {UNATTRIBUTED: "", **dict(zip(stacks.tolist(), namer.ids_of(stacks), strict=True))}
     found: dict[str, dict[int, tuple[int, int]]] = {}

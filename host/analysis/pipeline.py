@@ -103,11 +103,10 @@ def make_profile(
     """missing: sentences about what the reader of the capture knows to be missing; each makes the result incomplete."""
     progress("summing up", 0.0)
     keys, sums, growth = _sums_and_growth(capture, survivors, view)  # its columns over the blocks are freed
-    namer = SiteNamer(
-        survivors.stacks, survivors.files, symbolizer, capture.session.tracing.pair_functions, view.ownership
-    )
+    tracing = capture.session.tracing
+    namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, tracing, view.ownership)
     shown = sums.shown
-    if not capture.session.tracing.lists_regions:
+    if not tracing.lists_regions:
         shown = without_stacks(shown, _steady_regions(survivors.stacks, growth))
     if view.most_sites:
         shown = largest_sums(shown, growth.by_stack, view.most_sites)
@@ -135,7 +134,7 @@ def make_profile(
         notes=(*what_lacks(coverage), *_notes(capture, view, totals), *symbolizer.notes),
         threads=sums.threads,
         processes=process_sums(sums.by_process, process_names(capture), namer),
-        growth=growth.span,
+        growth_span=growth.span,
         stops=thread_stops(capture),
         memory=read_memory(capture.session.findings.memory, begin_ns) if is_end else (),
         peak=peak_of(capture, keys, namer, sums.is_sampled) if is_end else None,
@@ -144,7 +143,7 @@ def make_profile(
         coverage=coverage,
         unowned=unowned,
         places=judge_places(sites, holding_stacks(shown), numbers, growth, namer),
-        growth_in_all=_growth_in_all(survivors.stacks, growth),
+        heap_growth=_heap_growth(survivors.stacks, growth) if tracing.traces_heap else None,
     )
     if not is_end:
         return profile
@@ -160,7 +159,7 @@ def _limits(capture: Capture, view: View, memory: Sequence[MemoryUse]) -> tuple[
     return tuple(found)
 
 
-def _growth_in_all(table: StackTable, growth: SessionGrowth) -> Growth | None:
+def _heap_growth(table: StackTable, growth: SessionGrowth) -> Growth | None:
     """Of the heap. Regions may be reserved and never used: they are judged one by one, and by what is resident."""
     if growth.history is None:
         return None
@@ -377,5 +376,5 @@ def _sites(
     for held, count, (function, end, (frames, id_)) in zip(space.tolist(), counts, calls, strict=True):
         kind = namer.kind(function, frames, count or 1)
         if kind != "mmap":
-            found.append(PastSite(id_, held, count, kind, end_name(end), frames))
+            found.append(PastSite(id_, held, count, kind, end_name(end), frames, namer.unit(kind)))
     return tuple(found)

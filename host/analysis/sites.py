@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.analysis.block_sums import BlockSums, StackSums, rounded
+from memleak_android.host.profile.field_types import BYTE
 from memleak_android.host.profile.growth import Growth
 from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
 from memleak_android.host.profile.profile import CallSite, Frame, ModuleSummary, ProcessShare
@@ -24,6 +25,7 @@ from memleak_android.host.wire.blocks import (
     Function,
     Rows,
 )
+from memleak_android.host.wire.session import SessionTracing
 from memleak_android.unwind.trace import Method, TraceEnd
 
 # The step that runs, and the share of it (0 to 1) that is done.
@@ -44,7 +46,7 @@ _END_NAMES = {end.value: end.name for end in TraceEnd}
 class SiteNamer:
     """Makes the frames of stacks, with names. Addresses are resolved together, module by module.
 
-    files: modules by number. pairs: (pair, function) of --pairs, by function number.
+    files: modules by number. tracing: whose pairs name calls.
     """
 
     def __init__(
@@ -52,13 +54,14 @@ class SiteNamer:
         table: StackTable,
         files: Sequence[ModuleFile],
         symbolizer: Symbolizer,
-        pairs: Sequence[tuple[str, str]] = (),
+        tracing: SessionTracing,
         ownership: Ownership = NO_PATTERNS,
     ) -> None:
         self.table = table
         self._files = files
         self._symbolizer = symbolizer
-        self._pairs = pairs
+        self._pairs = tracing.pair_functions
+        self._units = tracing.pair_units
         self._ownership = ownership
         self._used: set[int] = set()  # numbers of modules
         self._frames: list[tuple[Frame, ...]] = []  # by number of the distinct frame in the table
@@ -130,6 +133,10 @@ class SiteNamer:
         if is_region(function):
             return "mmap"
         return "kernel" if function >= FIRST_KERNEL_FUNCTION else site_kind(frames, objects)
+
+    def unit(self, kind: str) -> str:
+        """Of what a site of this kind holds."""
+        return self._units.get(kind.removeprefix("pair:"), BYTE) if kind.startswith("pair:") else BYTE
 
     def _frame(
         self, row: np.void, names: Mapping[tuple[int, int], tuple[ResolvedFrame, ...]]
@@ -234,6 +241,7 @@ def make_sites(
                 processes=processes.get(stack, ()),
                 ages=known_ages.setdefault(ages, ages),
                 place=places.number(frames, kind),
+                unit=namer.unit(kind),
             )
         )
     return tuple(sites)

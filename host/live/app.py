@@ -25,8 +25,9 @@ from memleak_android.host.live.messages import (
     Stop,
     ViewRequest,
 )
-from memleak_android.host.live.rows import Order, columns_for, duration, ordered
+from memleak_android.host.live.rows import Order, columns_for, duration, held_text, ordered
 from memleak_android.host.live.screens import CallersScreen, OutputScreen, QuestionScreen, StackScreen
+from memleak_android.host.reports.units import count_text, plural
 
 NAME_CELLS_MAX = 200  # of a name in the table; the stack's own screen shows more
 ANSWER_LINES_MAX = 2
@@ -61,16 +62,16 @@ class LiveApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "end", "end"),
         Binding("slash", "filter", "filter"),
-        Binding("b", "order('space')", "by bytes"),
-        Binding("c", "order('objects')", "by count"),
-        Binding("g", "order('rate')", "by growth"),
-        Binding("n", "order('function')", "by name"),
+        Binding("b", "order('space')", "sort", key_display="bcgn"),
+        Binding("c", "order('objects')", "by count", show=False),
+        Binding("g", "order('rate')", "by growth", show=False),
+        Binding("n", "order('function')", "by name", show=False),
         Binding("a", "order('oldest')", "by age", show=False),
         Binding("v", "order('verdict')", "by verdict", show=False),
         Binding("t", "callers", "tree"),
         Binding("m", "mark", "mark"),
         Binding("s", "save", "save"),
-        Binding("r", "look", "reachability"),
+        Binding("r", "look", "refs"),
         Binding("o", "output", "output"),
         Binding("escape", "leave_filter", show=False),
     ]
@@ -86,7 +87,7 @@ class LiveApp(App[None]):
         self._begin = Begin("")
         self._head: Head | None = None
         self.sites: Sites | None = None
-        self.order = Order()
+        self._chosen_order: Order | None = None
         self.wanted = ""  # by the filter
         self._shown: list[SiteLine] = []
         self._mark = DEFAULT_MARK
@@ -109,6 +110,12 @@ class LiveApp(App[None]):
     @property
     def _table(self) -> SiteTable:
         return self.screen_stack[0].query_one(SiteTable)
+
+    @property
+    def order(self) -> Order:
+        """The user's choice, else by growth once something grows."""
+        grows = self.sites is not None and any(site.rate > 0 for site in self.sites.sites)
+        return self._chosen_order or Order("rate" if grows else "space")
 
     def take(self, message: SessionMessage) -> None:
         """Handles a message of the session, in the app's thread."""
@@ -151,10 +158,11 @@ class LiveApp(App[None]):
             lines.append("waiting for the tracer")
         else:
             resident = f", resident {head.resident_bytes:,}" if head.resident_bytes is not None else ""
-            lost = f", {head.lost:,} lost" if head.lost else ""
             lines[0] += f"  by {head.tracer}  {duration(head.elapsed_s)}"
-            lines.append(f"{head.space:,} bytes in {head.objects:,} blocks{resident}")
-            lines.append(f"{head.allocations:,} allocations, {head.allocations_per_s:,.0f}/s{lost}")
+            lines.append(f"{held_text(head.space, head.objects, head.unit)}{resident}")
+            lines.append(f"{head.allocations:,} allocations, {head.allocations_per_s:,.0f}/s")
+            if head.lost:
+                lines.append(f"{head.lost:,} lost, most: {head.lost_most}")
         text = Text("\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in lines))
         if self.sites is not None and self.sites.answer:
             answer = "\n".join(wrap(self.sites.answer, width)[:ANSWER_LINES_MAX])
@@ -173,7 +181,8 @@ class LiveApp(App[None]):
         for column in columns:
             arrow = ("▲" if self.order.is_reversed else "▼") if column.key == self.order.key else ""
             width = column.width + max(0, left) if column.key == "function" else column.width
-            table.add_column(Text(column.title + arrow), width=width, key=column.key)
+            title = plural(sites.unit) if column.key == "space" else column.title
+            table.add_column(Text(title + arrow), width=width, key=column.key)
         for site in self._shown:
             cells = (
                 Text(
@@ -194,7 +203,9 @@ class LiveApp(App[None]):
 
     def _show_status(self, sites: Sites) -> None:
         shown = sum(site.space for site in self._shown if site.kind != "mmap")
-        parts = [f"{len(self._shown):,} of {sites.stacks:,} stacks: {shown:,} of {sites.space:,} bytes"]
+        parts = [
+            f"{len(self._shown):,} of {sites.stacks:,} stacks: {shown:,} of {count_text(sites.space, sites.unit)}"
+        ]
         if sites.unattributed_space:
             parts.append(f"{sites.unattributed_space:,} without a stack")
         if self.wanted:
@@ -225,7 +236,7 @@ class LiveApp(App[None]):
             self._table.focus()
 
     def action_order(self, key: str) -> None:
-        self.order = self.order.by(key)
+        self._chosen_order = self.order.by(key)
         self._show_sites()
 
     def action_open(self) -> None:

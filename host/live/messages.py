@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from memleak_android.host.profile.field_types import BYTE
+
 _LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 64 << 20
 
@@ -22,7 +24,7 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
 
 
 class Head(msgspec.Struct, tag=True, frozen=True):
-    """Counters, a few times a second. None = not known."""
+    """Counters, a few times a second. None = not known. lost_most: the cause of most losses."""
 
     tracer: str
     elapsed_s: float
@@ -32,6 +34,8 @@ class Head(msgspec.Struct, tag=True, frozen=True):
     allocations_per_s: float
     lost: int
     resident_bytes: int | None = None
+    unit: str = BYTE
+    lost_most: str = ""
 
 
 class FrameLine(msgspec.Struct, array_like=True, frozen=True):
@@ -80,6 +84,7 @@ class Sites(msgspec.Struct, tag=True, frozen=True):
     style: str
     sites: tuple[SiteLine, ...]
     frames: tuple[FrameLine, ...]
+    unit: str = BYTE
 
 
 class Notice(msgspec.Struct, tag=True, frozen=True):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
+from memleak_android.host.profile.field_types import BYTE
+from memleak_android.host.reports.units import count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ def duration(seconds: float) -> str:
     whole = int(seconds)
     head = f"{whole // 3600}:{whole // 60 % 60:02}" if whole >= 3600 else str(whole // 60)
     return f"{head}:{whole % 60:02}"
+
+
+def held_text(space: int, objects: int, unit: str) -> str:
+    """`1,024 bytes in 2 blocks`, `12 descriptors`."""
+    return count_text(space, unit) + (f" in {objects:,} blocks" if unit == BYTE else "")
 
 
 def _function(site: SiteLine, sites: Sites) -> str:

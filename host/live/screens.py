@@ -15,7 +15,7 @@ from textual.widgets import Footer, Input, RichLog, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from memleak_android.host.live.messages import SiteLine, Sites
-from memleak_android.host.live.rows import matches
+from memleak_android.host.live.rows import held_text, matches
 from memleak_android.host.reports.base import bounded
 from memleak_android.unwind.file_reading import opened
 
@@ -65,7 +65,9 @@ class CallersScreen(Screen[None]):
         self._root = callers(sites, wanted)
 
     def compose(self) -> ComposeResult:
-        yield Tree[Caller](Text(f"{self._root.space:,} bytes in {self._root.objects:,} blocks"), self._root)
+        yield Tree[Caller](
+            Text(held_text(self._root.space, self._root.objects, self._sites.unit)), self._root
+        )
         yield Footer()
 
     def on_mount(self) -> None:

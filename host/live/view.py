@@ -11,12 +11,20 @@ from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import CallSite, Frame, LeakSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import growth_rate
-from memleak_android.host.reports.base import ROOT, amount, bounded, frame_name, leak_name, leaks_text
+from memleak_android.host.reports.base import (
+    ROOT,
+    amount,
+    amount_of,
+    bounded,
+    frame_name,
+    leak_name,
+    leaks_text,
+)
 from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.answer import STYLES, answer_text
 from memleak_android.host.reports.text.growth import site_growth
 from memleak_android.host.reports.text.past import ages_text
-from memleak_android.host.reports.text.units import clock
+from memleak_android.host.reports.units import clock
 
 SITES_MAX = 500  # in one message: the largest by bytes, by blocks and by growth
 FRAMES_MAX = 20_000  # distinct frames in one message
@@ -65,6 +73,7 @@ def sites_message(profile: Profile, stacks: int, looked: LeakScan | None = None)
         style=STYLES[profile.answer.state] if profile.answer is not None else "",
         sites=lines,
         frames=tuple(table.lines),
+        unit=profile.unit,
     )
 
 
@@ -157,9 +166,9 @@ def _verdict(site: CallSite, leaks: Sequence[LeakSum]) -> str:
 
 def _about(site: CallSite, leaks: Sequence[LeakSum], looked: LeakScan | None) -> str:
     error = f" ± {site.stderr_space:,}" if site.stderr_space is not None else ""
-    parts = [f"{amount(site.inuse_space, site.inuse_objects)}{error}"]
+    parts = [f"{amount_of([site])}{error}"]
     if site.alloc_space is not None and site.alloc_objects is not None:
-        parts.append(f"allocated in all {amount(site.alloc_space, site.alloc_objects)}")
+        parts.append(f"allocated in all {amount(site.alloc_space, site.alloc_objects, site.unit)}")
     if growth := site_growth(site):
         parts.append(growth)
     if leaks and looked is not None:

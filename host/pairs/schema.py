@@ -10,12 +10,14 @@ from typing import Any, Literal
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.pairs.operands import VALUES_MAX, Condition, Handle, condition_of, handle_of
+from memleak_android.host.profile.field_types import BYTE
 from memleak_android.unwind.file_reading import read_file
 
 # traced without --pairs; host/tracers/probes/allocator.py finds the object that provides it
 HEAP_SET = "malloc"
 _SETS = Path(__file__).parent
 _HELP = "see docs/use/pairs.md"
+_NOUN = re.compile(r"[a-z][a-z -]{0,29}")
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 _SIZE_FUNCTION = re.compile(
     r"(malloc_usable_size(?= *$)|[A-Za-z_]\w{0,99}(?= *\())(?: *\( *handle *\))?", re.ASCII
@@ -29,6 +31,7 @@ _FAMILY_KEYS = {
     "handles_of",
     "optional",
     "early_release",
+    "counts",
     "acquire",
     "release",
 }
@@ -119,6 +122,7 @@ class PairFamily:
     is_optional: missing functions are not a problem.
     is_of_process: a child that shares the memory (vfork) has handles of its own.
     is_early: a release may come before the acquiring call has returned.
+    unit: byte, or what one handle is where no rule has a size.
     """
 
     name: str
@@ -128,6 +132,7 @@ class PairFamily:
     is_optional: bool = False
     is_of_process: bool = False
     is_early: bool = False
+    unit: str = BYTE
 
 
 @dataclass(slots=True)
@@ -232,8 +237,12 @@ def _family(label: str, name: str, table: Any, problems: list[str]) -> PairFamil
         for key in ("optional", "early_release")
     )
     owner = _value(label, table, "handles_of", "memory", lambda value: value in ("memory", "process"))
-    of_process = owner == "process"
-    return PairFamily(name, tuple(rules), _NESTING[nesting], handle_bytes, is_optional, of_process, is_early)
+    has_sizes = any(rule.size_arguments or rule.size_teller or rule.factor > 1 for rule in rules)
+    noun = _value(label, table, "counts", "handle", lambda value: bool(_NOUN.fullmatch(str(value))))
+    return PairFamily(
+        name, tuple(rules), _NESTING[nesting], handle_bytes, is_optional, owner == "process", is_early,
+        BYTE if has_sizes else noun,
+    )  # fmt: skip
 
 
 def _rule(label: str, libraries: Sequence[str], row: Any, is_release: bool) -> PairRule:

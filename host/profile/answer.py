@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from memleak_android.host.profile.field_types import Count, Kind, RawText
+from memleak_android.host.profile.field_types import BYTE, Count, Kind, RawText, Unit
 from memleak_android.host.profile.growth import Growth
 
 PLACES = "the stacks that one function and line of the program answers for, added up"
@@ -48,6 +48,7 @@ class Place:
     file: RawText | None = None
     line: Count | None = None
     package: Annotated[Package, Meta(description=PACKAGE)] | None = None
+    unit: Unit = BYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,11 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """growth: of all places together, with memory of which no place is known; None = not judged."""
+    """growth: of all places of this unit together, with memory of which no place is known; None = not judged."""
 
     state: AnswerState
     why: str = ""  # of cannot_tell
     growth: Growth | None = None
     growing: Annotated[int, Meta(ge=0, description="places that grow")] = 0
     spread: Annotated[int, Meta(ge=0, description=SPREAD)] = 0
+    unit: Unit = BYTE

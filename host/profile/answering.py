@@ -1,5 +1,6 @@
 """A profile → the answer. Three levels are judged: the program's sum, places, stacks (which places add up)."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from math import hypot
@@ -7,7 +8,7 @@ from math import hypot
 from memleak_android.host.profile.answer import Answer, AnswerState, Place
 from memleak_android.host.profile.coverage import GOOD, Condition
 from memleak_android.host.profile.coverage import Answer as Met
-from memleak_android.host.profile.field_types import NO_LEAKS
+from memleak_android.host.profile.field_types import BYTE, NO_LEAKS
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
@@ -31,14 +32,15 @@ def answer_of(profile: Profile) -> Answer:
     if rates := _rates(profile, places, growing):
         if why := _turns_over(profile, _sum(rates)):
             return Answer(AnswerState.CANNOT_TELL, why)
-        spread = 0 if growing else _spread(places, profile.growth_in_all)
-        return Answer(AnswerState.LEAKING, "", _sum(rates), growing=len(growing), spread=spread)
-    span = profile.growth
+        spread = 0 if growing else _spread(places, profile.heap_growth)
+        unit = leading_unit(profile, growing)
+        return Answer(AnswerState.LEAKING, "", _sum(rates), len(growing), spread, unit)
+    span = profile.growth_span
     if span is None or not span.is_judged:
         return _of_short_session(profile)
     if why := unseen(profile) or _left_out(profile) or _beyond_blocks(profile):
         return Answer(AnswerState.CANNOT_TELL, why)
-    return Answer(AnswerState.NOT_GROWING, growth=profile.growth_in_all)
+    return Answer(AnswerState.NOT_GROWING, growth=profile.heap_growth)
 
 
 def counted_places(profile: Profile) -> list[Place]:
@@ -54,11 +56,23 @@ def held_places(profile: Profile) -> list[Place]:
 
 
 def growing_places(profile: Profile, places: Sequence[Place]) -> list[Place]:
-    """Fastest first."""
-    risen = sum(one.growth.rise for one in places if one.growth is not None and one.growth.rise > 0)
-    least = max(SHARE_OF_RISE_MIN * risen, SHARE_OF_HELD_MIN * profile.totals.inuse_space)
-    growing = [one for one in places if _grows(one.growth) and one.growth and one.growth.rise >= least]
-    return sorted(growing, key=lambda one: -(one.growth.bytes_per_s if one.growth else 0))
+    """Fastest first, bytes before what is counted. A share counts among places of the same unit."""
+    risen, held = defaultdict[str, float](float), defaultdict[str, int](int)
+    for one in places:
+        held[one.unit] += one.space
+        risen[one.unit] += max(0, one.growth.rise) if one.growth is not None else 0
+    held[BYTE] = profile.totals.inuse_space
+    least = {unit: max(SHARE_OF_RISE_MIN * risen[unit], SHARE_OF_HELD_MIN * held[unit]) for unit in held}
+    growing = [
+        one for one in places if one.growth and _grows(one.growth) and one.growth.rise >= least[one.unit]
+    ]
+    return sorted(growing, key=lambda one: (one.unit != BYTE, -(one.growth.bytes_per_s if one.growth else 0)))
+
+
+def leading_unit(profile: Profile, growing: Sequence[Place]) -> str:
+    """Of the program's growth: growth of another unit is not part of its sum."""
+    is_counted = growing and growing[0].unit != BYTE and not profile.unowned
+    return growing[0].unit if is_counted else BYTE
 
 
 def _grows(growth: Growth | None) -> bool:
@@ -79,14 +93,16 @@ def _of_memory(each: UnownedGrowth) -> Growth:
 
 
 def _rates_of_places(profile: Profile, places: Sequence[Place], growing: Sequence[Place]) -> list[Growth]:
-    """Of regions that are mostly reserved, what is written to."""
+    """Of one unit. Of regions that are mostly reserved, what is written to."""
+    unit = leading_unit(profile, growing)
+    growing = [one for one in growing if one.unit == unit]
     rates = [one.growth for one in growing if one.growth is not None]
     for each in profile.unowned:
         if each.part is UnownedPart.REGIONS and any(one.kind == "mmap" for one in growing):
             rates = [one.growth for one in growing if one.growth is not None and one.kind != "mmap"]
             rates.append(_of_memory(each))
-    in_all = profile.growth_in_all
-    is_whole = len(places) == len(profile.places)
+    in_all = profile.heap_growth
+    is_whole = unit == BYTE and len(places) == len(profile.places)
     if in_all and _grows(in_all) and is_whole and in_all.low > sum(each.bytes_per_s for each in rates):
         return [in_all]
     return rates
@@ -126,7 +142,7 @@ def _of_short_session(profile: Profile) -> Answer:
             return Answer(AnswerState.CANNOT_TELL, why)
         is_held = held_places(profile) or profile.totals.unattributed_objects
         return Answer(AnswerState.HELD_AT_EXIT if is_held else AnswerState.NOT_GROWING)
-    span = profile.growth
+    span = profile.growth_span
     taken, needed = (span.instants, span.needed) if span else (1, 0)
     snapshots = f"{taken} snapshot{'s' * (taken != 1)}" + (f", {needed} are needed" if needed else "")
     return Answer(

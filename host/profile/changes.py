@@ -5,6 +5,7 @@ from enum import StrEnum
 from math import hypot
 
 from memleak_android.host.profile.answer import Place
+from memleak_android.host.profile.field_types import BYTE, Unit
 from memleak_android.host.profile.profile import Frame
 
 # Standard errors that a difference of estimates must exceed. Many sites are compared at once: with normal errors, 3 lets
@@ -68,6 +69,7 @@ class SiteChange(_Change):
     new: Held
     frames: tuple[Frame, ...]
     stderr_space: int | None = None
+    unit: Unit = BYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class PlaceChange(_Change):
     growth: Rate | None = None
     former: str = ""
     stderr_space: int | None = None
+    unit: Unit = BYTE
 
 
 class Outcome(StrEnum):
@@ -101,11 +104,20 @@ class Difference:
     """The answer of a comparison. growth: how much faster the program grows; None = one of both was not judged.
 
     space: bytes that it holds more, without a runtime's own.
+    old_growth, new_growth: of two programs that leak.
     """
 
     outcome: Outcome
     space: int
     growth: Rate | None
+    unit: Unit = BYTE
+    old_growth: Rate | None = None
+    new_growth: Rate | None = None
+
+    @property
+    def is_same_leak(self) -> bool:
+        """Both leak, and as fast as far as is known: sums differ by the time that was measured."""
+        return self.new_growth is not None and self.outcome is Outcome.SAME
 
 
 def faster(old: Rate, new: Rate) -> Rate:

@@ -16,7 +16,7 @@ from memleak_android.host.profile.changes import (
     change_of,
     faster,
 )
-from memleak_android.host.profile.field_types import NO_LEAKS
+from memleak_android.host.profile.field_types import NO_LEAKS, common_unit
 from memleak_android.host.profile.place_comparison import are_judged, compare_places, rate_of
 from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
@@ -70,12 +70,16 @@ def _has_places(profile: Profile) -> bool:
 
 
 def _difference(old: Profile, new: Profile, changes: Iterable[SiteChange], unattributed: int) -> Difference:
-    """Growth counts before sums."""
+    """Growth counts before sums, and of two programs that leak alone: the one that ran longer holds more."""
     space = sum(change.space for change in changes if change.kind not in NO_LEAKS) + unattributed
-    growth = faster(rate_of(old), rate_of(new)) if are_judged(old, new) else None
-    more = growth.bytes_per_s if growth and growth.is_significant else space
+    before, after = rate_of(old), rate_of(new)
+    growth = faster(before, after) if are_judged(old, new) else None
+    leaks = bool(growth and before.bytes_per_s and after.bytes_per_s)
+    more = growth.bytes_per_s if growth and growth.is_significant else 0 if leaks else space
     outcome = Outcome.WORSE if more > 0 else Outcome.BETTER if more < 0 else Outcome.SAME
-    return Difference(outcome, space, growth)
+    both = (before, after) if leaks else (None, None)
+    unit = common_unit(site.unit for profile in (old, new) for site in profile.sites)
+    return Difference(outcome, space, growth, unit, *both)
 
 
 def _programs(old: Profile, new: Profile) -> tuple[str, str] | None:
@@ -144,6 +148,7 @@ _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "ages": lambda a, b: tuple(map(sum, zip(a, b, strict=False))),
     "processes": _first,
     "place": _first,
+    "unit": _first,
 }
 
 
@@ -162,7 +167,7 @@ def _change(old: CallSite | None, new: CallSite | None) -> SiteChange | None:
         return None
     rounded = None if error is None else round(error)
     change = change_of(old, new, space or objects)
-    return SiteChange(shown.id, change, shown.kind, before, after, shown.frames, rounded)
+    return SiteChange(shown.id, change, shown.kind, before, after, shown.frames, rounded, shown.unit)
 
 
 def _notes(old: Profile, new: Profile) -> Iterator[str]:

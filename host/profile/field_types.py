@@ -1,5 +1,6 @@
 """The types of a Profile's fields that JSON writes in a form of its own (host/reports/json/schema.py)."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta
@@ -10,6 +11,11 @@ ALWAYS = "always"  # in report.json also where it has its default
 
 Address = Annotated[int, HEX]
 Count = Annotated[int, Meta(ge=0)]
+BYTE = "byte"
+UNIT = (
+    "of space, and of its growth: byte, or the noun of a pair whose handles are counted (descriptor, thread)"
+)
+Unit = Annotated[str, Meta(description=UNIT)]
 NO_LEAKS = ("runtime", "mmap")  # kinds that are held by design, or contain the heap
 RawText = Annotated[str, RAW]
 SiteId = Annotated[
@@ -26,6 +32,14 @@ Kind = Annotated[
     ),
 ]
 End = Annotated[str, Meta(description="why the stack ends; only ROOT is complete")]
+
+
+def common_unit(units: Iterable[str]) -> str:
+    """The unit of a sum: bytes where they differ, or of nothing."""
+    found = set(units)
+    return found.pop() if len(found) == 1 else BYTE
+
+
 RunSeconds = Annotated[
     float,
     ALWAYS,

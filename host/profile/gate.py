@@ -7,7 +7,7 @@ from math import hypot
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.answering import answer_of, counted_places, growing_places, growth_of_places
 from memleak_android.host.profile.comparison import compare, merged_sites
-from memleak_android.host.profile.field_types import NO_LEAKS
+from memleak_android.host.profile.field_types import NO_LEAKS, common_unit
 from memleak_android.host.profile.gate_result import Gate, GrowthGate, SuppressionUse
 from memleak_android.host.profile.growth import Growth, Trend
 from memleak_android.host.profile.profile import CallSite, Measurement, Profile
@@ -25,7 +25,7 @@ class GrowthLimit:
 
 def not_judged(profile: Profile) -> str:
     """Why growth was not judged; "" if it was."""
-    span = profile.growth
+    span = profile.growth_span
     if span is not None and span.is_judged:
         return ""
     instants = span.instants if span is not None else 1
@@ -59,6 +59,7 @@ def weigh_growth(
         error=hypot(*(error for _, error in counted.values())),
         stacks=len(counted),
         run_s=run_s,
+        unit=common_unit(site.unit for site in sites),
     )
     return gate, tuple(sorted(counted, key=lambda site_id: -counted[site_id][0]))
 
@@ -136,6 +137,7 @@ def judge(profile: Profile, rules: GateRules) -> Profile:
         culprits=tuple(count.id for count in counts if count.id),
         baseline=rules.baseline[1] if rules.baseline else "",
         suppressions=_uses(profile.sites, rules.suppressions),
+        unit=profile.unit,
     )
     return replace(profile, gate=_with_growth(gate, profile, rules))
 

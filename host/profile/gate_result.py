@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from memleak_android.host.profile.field_types import Count, RawText, RunSeconds
+from memleak_android.host.profile.field_types import BYTE, Count, RawText, RunSeconds, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class GrowthGate:
     error: Annotated[float, Meta(ge=0, description="half of the 95 % interval of rate")]
     stacks: Count
     run_s: RunSeconds = 0.0  # 0 = growth is by time
+    unit: Unit = BYTE
 
     @property
     def is_exceeded(self) -> bool:
@@ -53,6 +54,7 @@ class Gate:
     baseline: RawText = ""  # its file
     suppressions: tuple[SuppressionUse, ...] = ()  # those that matched
     growth: GrowthGate | None = None  # None = no limit of growth, or growth could not be judged
+    unit: Unit = BYTE
 
     @property
     def holds_too_much(self) -> bool:

@@ -18,7 +18,7 @@ class Trend(StrEnum):
     STEADY = "steady"
 
 
-RATE = "of what stayed, else by Theil and Sen over the snapshots; whatever the trend"
+RATE = "in its unit, of what stayed, else by Theil and Sen over the snapshots; whatever the trend"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The causes of loss: what the report says about each, and the condition of a complete measurement that it spoils."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.profile.coverage import Condition
@@ -54,6 +55,12 @@ LOSS_CAUSES = {
 }
 
 ACCOUNTING_LOSSES = frozenset(name for name, cause in LOSS_CAUSES.items() if cause.spoils is Condition.CALLS)
+
+
+def most_lost(counts: Sequence[int]) -> str:
+    """Text of the cause with the largest count. counts: by number of the cause."""
+    causes = [cause.text for cause in LOSS_CAUSES.values()]
+    return causes[min(counts.index(max(counts)), len(causes) - 1)]
 
 
 def loss_text(name: str) -> str | None:

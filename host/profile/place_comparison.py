@@ -29,7 +29,7 @@ class _Function:
 
 def are_judged(old: Profile, new: Profile) -> bool:
     """Whether the growth of both was judged, so that it can be compared."""
-    return all(one.answer and one.growth and one.growth.is_judged for one in (old, new))
+    return all(one.answer and one.growth_span and one.growth_span.is_judged for one in (old, new))
 
 
 def rate_of(profile: Profile) -> Rate:
@@ -118,7 +118,7 @@ def _by_file(functions: dict[_Key, _Function], with_count: bool) -> dict[tuple[o
 
 
 def _change(old: _Function | None, new: _Function | None, are_judged: bool) -> Iterator[PlaceChange]:
-    """Nothing where both are equal, or within the error of the samples and of the rates."""
+    """Nothing where both are equal within the error of the samples, or of the rates of two leaks."""
     shown = new or old
     if shown is None:
         return
@@ -129,9 +129,13 @@ def _change(old: _Function | None, new: _Function | None, are_judged: bool) -> I
     space, objects = after.space - before.space, after.objects - before.objects
     is_other = abs(space) > CONFIDENCE * error if error is not None else bool(space or objects)
     is_faster = are_judged and rate.is_significant
+    if are_judged and old and new and old.rate.bytes_per_s and new.rate.bytes_per_s:
+        is_other = False  # of two leaks the one that was measured for longer holds more
     if not is_other and not is_faster:
         return
     change = change_of(old, new, rate.bytes_per_s if is_faster else space or objects)
     one = PlaceChange(change, shown.place, before, after, shown.stacks, rate if are_judged else None)
     former = old.place.function if old and new and old.place.function != new.place.function else ""
-    yield replace(one, former=former, stderr_space=None if error is None else round(error))
+    yield replace(
+        one, former=former, stderr_space=None if error is None else round(error), unit=shown.place.unit
+    )

@@ -13,12 +13,15 @@ from memleak_android.host.profile.answer import PLACES, Answer, MemoryLimit, Pla
 from memleak_android.host.profile.coverage import Coverage
 from memleak_android.host.profile.field_types import (
     ALWAYS,
+    BYTE,
     Address,
     Count,
     End,
     Kind,
     RawText,
     SiteId,
+    Unit,
+    common_unit,
 )
 from memleak_android.host.profile.gate_result import Gate
 from memleak_android.host.profile.growth import Growth, GrowthSpan
@@ -139,6 +142,7 @@ class CallSite:
     ages: Annotated[tuple[Count, ...], Meta(description=AGES)] = ()  # () = unknown
     place: Annotated[int, Meta(ge=0, description=PLACE)] | None = None
     processes: Annotated[tuple[ProcessShare, ...], Meta(description=SHARES)] = ()  # () = one process
+    unit: Unit = BYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +287,7 @@ class PastSite:
     kind: Kind
     end: End
     frames: tuple[Frame, ...]
+    unit: Unit = BYTE
 
 
 CACHES = "the allocator's resident bytes that are not tracked, estimated: free memory, headers, older blocks"
@@ -334,7 +339,9 @@ class ThreadStop:
     pid: int
 
 
-IN_ALL = "of all blocks of the heap that have a stack"
+IN_ALL = (
+    "of all blocks of the heap that have a stack, not of regions and handles: their places may grow beside it"
+)
 THREADS = "of the heap, the largest first"
 CHURN = "allocated and freed since, by stack; most blocks first"
 
@@ -354,7 +361,7 @@ class Profile:
     notes: Annotated[tuple[RawText, ...], ALWAYS] = ()  # what the reader must know: older blocks invisible, …
     gate: Gate | None = None  # None = no limit, baseline or suppressions
     timeline: Annotated[tuple[Instant, ...], Meta(description="by --interval, the end last")] = ()
-    growth: GrowthSpan | None = None  # None = one snapshot only
+    growth_span: GrowthSpan | None = None  # None = one snapshot only
     threads: Annotated[tuple[ThreadSum, ...], Meta(description=THREADS)] = ()  # () = unknown
     processes: Annotated[tuple[ProcessSum, ...], Meta(description="if several were measured")] = ()
     memory: tuple[MemoryUse, ...] = ()  # of processes, the target's first; () = none could be read
@@ -365,9 +372,14 @@ class Profile:
     coverage: Coverage = ()  # () = unknown
     unowned: tuple[UnownedGrowth, ...] = ()  # parts of the process's memory that grow so
     places: Annotated[tuple[Place, ...], Meta(description=PLACES)] = ()
-    growth_in_all: Annotated[Growth, Meta(description=IN_ALL)] | None = None  # None = not judged
+    heap_growth: Annotated[Growth, Meta(description=IN_ALL)] | None = None  # None = not judged
     answer: Answer | None = None  # None = of several recordings
     limits: tuple[MemoryLimit, ...] = ()  # () = none is known
+
+    @property
+    def unit(self) -> str:
+        """Of its sums. With handles and memory in one session a handle counts as a byte."""
+        return common_unit(site.unit for site in self.sites)
 
     @property
     def is_over_limit(self) -> bool:

@@ -8,10 +8,12 @@ from rich.color import ColorSystem
 from rich.style import Style
 
 from memleak_android.host.console import printable
+from memleak_android.host.profile.field_types import BYTE, common_unit
 from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.profile import CallSite, Frame, LeakKind, LeakSum, Profile
 from memleak_android.host.profile.runtime_sites import SCRIPT_FRAMES, module_name
 from memleak_android.host.profile.sort_orders import Sort
+from memleak_android.host.reports.units import count_text
 
 ROOT = "ROOT"  # the TraceEnd of a complete stack
 NAME_MAX = 1000  # characters of one name that are shown; mangled names of a megabyte exist
@@ -92,12 +94,14 @@ def source_line(frame: Frame | None) -> str:
 
 def amount_of(sites: Sequence[CallSite]) -> str:
     """Bytes and blocks of all sites, as text."""
-    return amount(sum(site.inuse_space for site in sites), sum(site.inuse_objects for site in sites))
+    unit = common_unit(site.unit for site in sites)
+    return amount(sum(site.inuse_space for site in sites), sum(site.inuse_objects for site in sites), unit)
 
 
-def amount(space: int, objects: int) -> str:
-    """`4 bytes in 1 allocation`."""
-    return f"{space:,} byte{'s' * (space != 1)} in {objects:,} allocation{'s' * (objects != 1)}"
+def amount(space: int, objects: int, unit: str = BYTE) -> str:
+    """`4 bytes in 1 allocation`; what is counted is one each: `12 descriptors`."""
+    held = count_text(space, unit)
+    return f"{held} in {count_text(objects, 'allocation')}" if unit == BYTE else held
 
 
 def write_styled(lines: Iterable[tuple[str, str]], stream: TextIO, colour: bool) -> None:

@@ -19,6 +19,7 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors
 from memleak_android.host.live.messages import Begin, Head, Mark, Notice, Save, Scan, Stop, ViewRequest
 from memleak_android.host.live.view import SITES_MAX, LeakScan, sites_message
+from memleak_android.host.profile.losses import most_lost
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.session.live_window import LiveWindow, live_window
 from memleak_android.host.session.marks import Marks
@@ -107,6 +108,8 @@ class LiveView(SessionObserver):
                 allocations=allocations,
                 allocations_per_s=(allocations - past) / (now - first) if now > first else 0.0,
                 lost=int(status["lost"].sum()),
+                unit=session.tracing.unit,
+                lost_most=most_lost(status["lost"].tolist()),
                 resident_bytes=resident_bytes(target_pid(self.capture)) if self.plan.is_local else None,
             )
         )

@@ -9,6 +9,8 @@ from rich.live import Live
 from rich.text import Text
 
 from memleak_android.host.console import say
+from memleak_android.host.profile.field_types import BYTE
+from memleak_android.host.reports.units import count_text
 
 _LINE_S, _REFRESH_S = 10.0, 0.5
 _SILENT_S = 1.0  # what is done within is not worth a line
@@ -51,22 +53,23 @@ class Progress(_StatusLine):
         self._is_silent = quiet or (self._is_terminal and shares_terminal)
         self._begin = self._shown = time.monotonic()
 
-    def update(self, status: np.void | None) -> None:
+    def update(self, status: np.void | None, unit: str) -> None:
         now = time.monotonic()
         if self._is_silent or now - self._shown < (_REFRESH_S if self._live else _LINE_S):
             return
         self._shown = now
-        self._show(_status_line(now - self._begin, status))
+        self._show(_status_line(now - self._begin, status, unit))
 
 
-def _status_line(elapsed_s: float, status: np.void | None) -> str:
+def _status_line(elapsed_s: float, status: np.void | None, unit: str) -> str:
     if status is None:
         return f"{elapsed_s:.0f} s, waiting for the tracer"
     allocated, freed = int(status["alloc_objects"]), int(status["free_objects"])
     held = int(status["alloc_bytes"]) - int(status["free_bytes"])
     lost = int(status["lost"].sum())
     tail = f", {lost:,} lost" if lost else ""
-    return f"{elapsed_s:.0f} s, {allocated:,} allocations, {held:,} bytes held in {allocated - freed:,} blocks{tail}"
+    blocks = f" in {allocated - freed:,} blocks" if unit == BYTE else ""
+    return f"{elapsed_s:.0f} s, {allocated:,} allocations, {count_text(held, unit)} held{blocks}{tail}"
 
 
 class StepProgress(_StatusLine):

@@ -127,7 +127,7 @@ class Session:
                 self._follow_peak(elapsed_ns)
                 for observer in self.observers:
                     observer.status_arrived(elapsed_ns)
-            self.progress.update(self.capture.status)
+            self.progress.update(self.capture.status, self.capture.session.tracing.unit)
 
     def _take(self, block: Block) -> None:
         offset = self.writer.write(block) if self.keeps_all or block.kind == BlockKind.EVIDENCE else -1

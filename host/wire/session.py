@@ -4,13 +4,16 @@ A recording may come from a hostile writer. A field of the wrong type counts as 
 the recording that is written from this one.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from memleak_android.host.profile.coverage import Answer, Condition, Reason
+from memleak_android.host.profile.field_types import BYTE, common_unit
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
 
+_NOUN = re.compile(r"[a-z][a-z -]{0,29}")
 _LIMITS_MAX = 64  # of the target's memory, that are read
 
 LABELS_MAX = 32
@@ -72,7 +75,7 @@ class SessionTracing:
     """How it was measured.
 
     max_frames: of a stack that is not folded. sample_bytes: mean distance of the samples, 0 = every allocation.
-    pair_functions: (pair, function) of --pairs, by function number. allocator: path of the file with the probes.
+    pair_functions: (pair, function) of --pairs, by function number. pair_units: of pairs that are counted. allocator: path of the file with the probes.
     lists_regions: also those of the mmap family that do not grow.
     """
 
@@ -84,14 +87,22 @@ class SessionTracing:
     is_kernel_of_command: bool
     expects_missing_frees: bool
     pair_functions: tuple[tuple[str, str], ...]
+    pair_units: Mapping[str, str]
     allocator: object
     traces_heap: bool
     lists_regions: bool
 
+    @property
+    def unit(self) -> str:
+        """Of the sums over all that is traced."""
+        pairs = () if self.traces_heap else {pair for pair, _ in self.pair_functions}
+        return common_unit(self.pair_units.get(pair, BYTE) for pair in pairs)
+
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> Self:
         options = _dict(fields.get("options"))
-        names = _list(_dict(options.get("pairs")).get("names"))[: FUNCTIONS_MAX - FIRST_PAIR_FUNCTION]
+        pairs = _dict(options.get("pairs"))
+        names = _list(pairs.get("names"))[: FUNCTIONS_MAX - FIRST_PAIR_FUNCTION]
         return cls(
             tracer=str(fields.get("tracer", "unknown")),
             unwind_mode=str(fields.get("unwind", "cfi")),
@@ -103,6 +114,9 @@ class SessionTracing:
             pair_functions=tuple(
                 (str(row[0]), str(row[1])) for row in names if isinstance(row, list) and len(row) == 2
             ),
+            pair_units={
+                name: noun for name, noun in _dict(pairs.get("units")).items() if _NOUN.fullmatch(_text(noun))
+            },
             allocator=_dict(fields.get("about")).get("allocator"),
             traces_heap=fields.get("heap") is not False,
             lists_regions=options.get("mmap") is True,

@@ -34,7 +34,7 @@ def test_growth_by_run(tmp_path: Path) -> None:
     assert leak["growth_bytes_per_s"] * growth["run_s"] == pytest.approx(REQUESTS * 1009)
     assert (growth["high"] - growth["low"]) * growth["run_s"] < 1
     assert cache["growth"]["trend"] == "steady"
-    assert result.report["growth"]["instants"] == 8
+    assert result.report["growth_span"]["instants"] == 8
 
 
 @pytest.mark.proof
@@ -88,5 +88,5 @@ def test_growth_from_mark_to_mark(tracer: str, tmp_path: Path) -> None:
         assert leak["growth"]["trend"] == "grows"
         assert leak["growth_bytes_per_s"] * leak["growth"]["run_s"] == pytest.approx(REQUESTS * 1009)
         assert cache["growth"]["trend"] != "grows"
-        assert report["growth"]["instants"] == 7
+        assert report["growth_span"]["instants"] == 7
         assert any("from mark to mark: page was set 7 times" in note for note in report["notes"])

@@ -9,6 +9,7 @@ from memleak_android.host.reports.base import ReportOptions, amount, bounded, fr
 from memleak_android.host.reports.text.answer import answer_text, level
 from memleak_android.host.reports.text.gate import culprits, gate_text, site_line
 from memleak_android.host.reports.text.measurement import measured_line
+from memleak_android.host.reports.units import plural
 
 ANNOTATIONS_MAX = 10  # of one kind that GitHub shows per step
 ROWS_MAX = 20
@@ -53,7 +54,7 @@ def _property(text: str) -> str:
 def write_summary(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
     """Write Markdown: the answer, the limit, the largest sites that count (without limits: all of the user's), the measurement."""
     totals = profile.totals
-    held = amount(totals.inuse_space, totals.inuse_objects)
+    held = amount(totals.inuse_space, totals.inuse_objects, profile.unit)
     is_good = profile.answer is not None and profile.answer.state is AnswerState.NOT_GROWING
     mark = "✅" if is_good and not profile.is_over_limit else MARKS[level(profile)]
     stream.write(f"### {mark} {_text(answer_text(profile) or TITLE, LINE_MAX)}\n\n{held} outstanding")
@@ -66,7 +67,7 @@ def _write_table(profile: Profile, stream: TextIO, options: ReportOptions) -> No
     sites = culprits(profile) if profile.gate else [site for site in profile.sites if site.kind == "user"]
     if not sites:
         return
-    stream.write("| bytes | allocations | where | line | id |\n|--:|--:|---|---|---|\n")
+    stream.write(f"| {plural(profile.unit)} | allocations | where | line | id |\n|--:|--:|---|---|---|\n")
     stream.writelines(_row(site, options) + "\n" for site in sites[:ROWS_MAX])
     if len(sites) > ROWS_MAX:
         stream.write(f"\n… and {len(sites) - ROWS_MAX} more.\n")

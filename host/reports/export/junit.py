@@ -1,6 +1,7 @@
 """JUnit's XML, for CI that shows test results: the limit, each site that counted, and the measurement as test cases."""
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 from xml.etree import ElementTree
@@ -8,10 +9,10 @@ from xml.etree import ElementTree
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
-from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_text
+from memleak_android.host.reports.base import ReportOptions, amount_of, bounded, frame_text
 from memleak_android.host.reports.export.exported import display_name
 from memleak_android.host.reports.text.answer import answer_text
-from memleak_android.host.reports.text.gate import culprits, failure_lines, gate_text
+from memleak_android.host.reports.text.gate import culprits, failure_lines, growth_line, held_line
 from memleak_android.host.reports.text.growth import site_growth
 from memleak_android.host.reports.text.measurement import measured_line
 
@@ -22,9 +23,9 @@ SUITE = "memleak-android"
 
 
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
-    """Sites fail only where the limit is broken; an incomplete result is an error of the case `measurement`."""
+    """A case for each limit, site and for the measurement: sites fail only where a limit is broken."""
     sites = [_site(site, profile) for site in culprits(profile)[:SITES_MAX]]
-    cases = [_limit(profile), *sites, _measurement(profile)]
+    cases = [*_limits(profile), *sites, _measurement(profile)]
     taken = datetime.fromtimestamp(profile.wall_clock_s, UTC).replace(tzinfo=None)
     counts = {name: sum(case.find(tag) is not None for case in cases) for name, tag in _TAGS.items()}
     figures = {"tests": str(len(cases)), **{name: str(count) for name, count in counts.items()}}
@@ -60,18 +61,32 @@ def _measurement(profile: Profile) -> ElementTree.Element:
     return case
 
 
-def _limit(profile: Profile) -> ElementTree.Element:
-    case, gate = _case("leak limit"), profile.gate
-    answer = list(filter(None, [answer_text(profile)]))
+def _limits(profile: Profile) -> Iterator[ElementTree.Element]:
+    """`held`, `growth`, each with its limit; without any the answer alone, skipped."""
+    gate, answer = profile.gate, list(filter(None, [answer_text(profile)]))
     if gate is None or (gate.limit_space is None and gate.growth is None):
+        case = _case("answer")
         message = "; ".join((*answer, "no --fail-on-leak or -growth, and no --baseline"))
         ElementTree.SubElement(case, "skipped", message=_xml(message))
-    elif gate.is_exceeded:
-        message = "; ".join((*answer, gate_text(gate)))
-        failure = ElementTree.SubElement(case, "failure", type="limit", message=_xml(message))
+        yield case
+        return
+    if gate.limit_space is not None:
+        yield _limit("held", gate.holds_too_much, held_line(gate), answer, profile)
+    if gate.growth is not None:
+        yield _limit("growth", gate.growth.is_exceeded, growth_line(gate.growth), answer, profile)
+
+
+def _limit(
+    name: str, is_exceeded: bool, line: str, answer: list[str], profile: Profile
+) -> ElementTree.Element:
+    case = _case(name)
+    if is_exceeded:
+        failure = ElementTree.SubElement(
+            case, "failure", type="limit", message=_xml("; ".join((*answer, line)))
+        )
         failure.text = _xml("\n".join((*answer, *failure_lines(profile))))
     else:
-        ElementTree.SubElement(case, "system-out").text = _xml("\n".join((*answer, gate_text(gate))))
+        ElementTree.SubElement(case, "system-out").text = _xml("\n".join((*answer, line)))
     return case
 
 
@@ -80,7 +95,7 @@ def _site(site: CallSite, profile: Profile) -> ElementTree.Element:
     name = f"{display_name(frame)} {site.id}" if frame else site.id
     case = _case(name, f"{SUITE}.{bounded(module_name(frame.module))}" if frame and frame.module else SUITE)
     if profile.is_over_limit:
-        held = amount(site.inuse_space, site.inuse_objects)
+        held = amount_of([site])
         message = "; ".join(filter(None, (f"{held} outstanding", site_growth(site))))
         failure = ElementTree.SubElement(case, "failure", type="leak", message=message)
         failure.text = _xml("\n".join(frame_text(one) for one in site.frames[:FRAMES_MAX]))

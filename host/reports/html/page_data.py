@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memleak_android.host.profile.comparison import Comparison, merged_sites
-from memleak_android.host.profile.culprit import responsible_frame
+from memleak_android.host.profile.culprit import Role, responsible_frame, roles
 from memleak_android.host.profile.fleet_profile import OnlyOn, SitePrevalence, VersionChange
 from memleak_android.host.profile.profile import CallSite, Frame, Measurement, PastSite, ProcessSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
@@ -22,6 +22,7 @@ from memleak_android.host.reports.html.flame_tree import (
     WeightedStack,
     flat_tree,
 )
+from memleak_android.host.reports.html.place_rows import place_rows
 from memleak_android.host.reports.text.answer import answer_text
 from memleak_android.host.reports.text.by_place import package_text
 from memleak_android.host.reports.text.comparison import difference_line
@@ -31,6 +32,7 @@ from memleak_android.host.reports.text.measurement import measured_line
 from memleak_android.host.reports.text.memory import memory_line
 from memleak_android.host.reports.text.past import ages_text, peak_line
 from memleak_android.host.reports.text.processes import process_names, process_text
+from memleak_android.host.reports.units import count_text, plural
 
 SITES_MAX = 1_000
 MEMORIES_MAX = 4  # processes in the head of the page; report.json has them all
@@ -39,6 +41,7 @@ MODULES_MAX = 200
 PROCESSES_MAX = 1_000
 SHARES_MAX = 100  # processes by which a site is found
 TIMELINE_SITES_MAX = 9
+_FOLDED_ROLES = (Role.LIBRARY, Role.SCRIPT, Role.INTERPRETER, Role.EVALUATES)
 
 
 Stacked = CallSite | PastSite | SitePrevalence | VersionChange | OnlyOn
@@ -64,6 +67,7 @@ def profile_data(profile: Profile) -> dict[str, Any]:
         "state": str(profile.answer.state) if profile.answer else "",
         **gate_and_measurement(profile),
         "notes": [bounded(note) for note in profile.notes],
+        "places": place_rows(profile),
         "isDiff": False,
     }
 
@@ -97,6 +101,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         **gate_and_measurement(comparison.new),
         "why": f"{sum(1 for change in comparison.changes if change.space > 0)} sites grew",
         "notes": [bounded(note) for note in comparison.notes],
+        "places": [],
         "isDiff": True,
     }
 
@@ -106,7 +111,7 @@ def _data(
 ) -> dict[str, Any]:
     labels, names = _Labels(), process_names(profile)
     sites = sorted(sites, key=lambda one: -max(one.weights))
-    stacks = [([labels.number(f) for f in one.site.frames], one.weights) for one in sites[:STACKS_MAX]]
+    stacks = [(labels.numbers(one.site.frames), one.weights) for one in sites[:STACKS_MAX]]
     rest = sites[STACKS_MAX:]  # whose names no tree shows
     left_out = LeftOut(len(rest), tuple(sum(one.weights[i] for one in rest) for i in range(n_weights)))
     inward = (WeightedStack(names[::-1], weights) for names, weights in stacks)
@@ -118,6 +123,7 @@ def _data(
     used = sorted({label for tree in trees.values() for label in tree.label} - {FOLDED})
     ranked = sorted((*sites, *regions), key=lambda one: -max(one.weights))
     return {
+        "unit": plural(profile.unit),
         "totals": [sum(one.weights[i] for one in sites) for i in range(n_weights)],
         "trees": {name: _columns(tree, used) for name, tree in trees.items()},
         "labels": [labels.rows[label] for label in used],
@@ -143,21 +149,32 @@ class _Labels:
     """Frame names in the trees: each pair of function and module once."""
 
     def __init__(self) -> None:
-        self.rows: list[list[Any]] = []  # function, number of the module
+        self.rows: list[list[Any]] = []  # function, number of the module, 1 = of a library or interpreter
         self.modules: list[str] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._module_numbers: dict[str, int] = {}
 
-    def number(self, frame: Frame) -> int:
-        key = (frame.module, frame.function or display_name(frame))
+    def numbers(self, frames: Sequence[Frame]) -> list[int]:
+        """The first stack of a frame decides its role. The allocation function has none."""
+        of_libraries = set[int]()
+        if not all(_label_key(frame) in self._numbers for frame in frames):
+            of_libraries = {id(frame) for frame, role in roles(frames) if role in _FOLDED_ROLES}
+        return [self._number(frame, id(frame) in of_libraries) for frame in frames]
+
+    def _number(self, frame: Frame, is_library: bool) -> int:
+        key = _label_key(frame)
         if key not in self._numbers:
             module = bounded(module_name(frame.module))
             if module not in self._module_numbers:
                 self._module_numbers[module] = len(self.modules)
                 self.modules.append(module)
             self._numbers[key] = len(self.rows)
-            self.rows.append([display_name(frame), self._module_numbers[module]])
+            self.rows.append([display_name(frame), self._module_numbers[module], int(is_library)])
         return self._numbers[key]
+
+
+def _label_key(frame: Frame) -> tuple[str, str]:
+    return frame.module, frame.function or display_name(frame)
 
 
 def _columns(tree: FlatTree, used: Sequence[int]) -> dict[str, Any]:
@@ -212,8 +229,12 @@ def _peak(profile: Profile) -> dict[str, Any]:
     if peak is None:
         return {"caption": "", "rows": []}
     rest = peak.space - sum(site.space for site in peak.sites)
-    left = f" {rest:,} bytes by stacks that are not named here, or were not captured." if rest > 0 else ""
-    caption = f"{peak_line(peak, profile.totals.inuse_space)}.{left}"
+    left = (
+        f" {count_text(rest, profile.unit)} by stacks that are not named here, or were not captured."
+        if rest > 0
+        else ""
+    )
+    caption = f"{peak_line(peak, profile.totals.inuse_space, profile.unit)}.{left}"
     return {"caption": caption, "rows": [_past_row(site) for site in peak.sites]}
 
 
@@ -293,7 +314,9 @@ def _facts(profile: Profile) -> list[list[str]]:
     if target.serial:
         facts.insert(1, ["device", bounded(target.serial)])
     if totals.alloc_space is not None and totals.alloc_objects is not None:
-        facts.append(["allocated in all", amount(totals.alloc_space, totals.alloc_objects)])
+        facts.append(["allocated in all", amount(totals.alloc_space, totals.alloc_objects, profile.unit)])
     if totals.unattributed_objects:
-        facts.append(["without a stack", amount(totals.unattributed_space, totals.unattributed_objects)])
+        facts.append(
+            ["without a stack", amount(totals.unattributed_space, totals.unattributed_objects, profile.unit)]
+        )
     return facts

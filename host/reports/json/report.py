@@ -359,7 +359,7 @@ _SPECIAL: dict[tuple[type, str], Callable[[Schema, Member], Member]] = {
     (CallSite, "growth"): _growth,
     (Place, "growth"): _growth,
     (Answer, "growth"): _growth,
-    (Profile, "growth_in_all"): _growth,
+    (Profile, "heap_growth"): _growth,
     (Growth, "bytes_per_s"): lambda schema, rate: Member([], read_struct=lambda struct: 0.0),
     (Frame, "file"): _file,
     (Target, "origin"): _origin,
@@ -373,5 +373,6 @@ _SPECIAL_OF_2 = {
     (Answer, "state"): _with_line,
     (Gate, "culprits"): _with_result,
 }
+_NAMES_OF_1 = {(Profile, "growth_span"): "growth"}
 REPORT = Schema(_CODECS, _NAMES, _SPECIAL | _SPECIAL_OF_2)
-_REPORT_1 = Schema(_CODECS, _NAMES, _SPECIAL | _SPECIAL_OF_1)
+_REPORT_1 = Schema(_CODECS, _NAMES | _NAMES_OF_1, _SPECIAL | _SPECIAL_OF_1)

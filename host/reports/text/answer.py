@@ -1,12 +1,14 @@
 """The first line: whether the program leaks, how fast and in how many places."""
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from memleak_android.host.console import printable
-from memleak_android.host.profile.answer import Answer, AnswerState
+from memleak_android.host.profile.answer import Answer, AnswerState, Place
 from memleak_android.host.profile.answering import counted_places, growing_places, held_places
+from memleak_android.host.profile.field_types import BYTE
 from memleak_android.host.profile.profile import Profile
-from memleak_android.host.reports.text.units import duration_text, rate_text, size_text
+from memleak_android.host.reports.units import count_text, duration_text, rate_text, size_text
 
 WORDS = {
     AnswerState.LEAKING: "LEAKING",
@@ -47,13 +49,24 @@ def _rest(profile: Profile, answer: Answer) -> str:
     measured = f"measured for {duration_text(profile.duration_ns)}"
     if answer.state is AnswerState.LEAKING and answer.growth is not None:
         growth = answer.growth
-        rate = rate_text(growth.bytes_per_s, (growth.high - growth.low) / 2, growth.run_s)
-        freed = sum(place.freed for place in growing_places(profile, counted_places(profile)))
-        at_exit = f", {size_text(freed)} freed at exit" if freed >= FREED_SHARE * answer.growth.rise else ""
-        return f" grows by {rate}: {_places(answer)}{at_exit}, {measured}"
+        growing = growing_places(profile, counted_places(profile))
+        rates = [rate_text(growth.bytes_per_s, (growth.high - growth.low) / 2, growth.run_s, answer.unit)]
+        for unit, places in by_unit(growing).items():
+            if unit != answer.unit:
+                rate = sum(place.growth.bytes_per_s for place in places if place.growth)
+                rates.append(rate_text(rate, None, growth.run_s, unit))
+        freed = sum(place.freed for place in growing if place.unit == answer.unit)
+        at_exit = (
+            f", {size_text(freed, answer.unit)} freed at exit" if freed >= FREED_SHARE * growth.rise else ""
+        )
+        return f" grows by {' and '.join(rates)}: {_places(answer)}{at_exit}, {measured}"
     if answer.state is AnswerState.CANNOT_TELL:
         return f": {printable(answer.why)}"
-    if answer.state is AnswerState.NOT_GROWING and profile.growth is not None and profile.growth.is_judged:
+    if (
+        answer.state is AnswerState.NOT_GROWING
+        and profile.growth_span is not None
+        and profile.growth_span.is_judged
+    ):
         return f" does not grow, {measured}"
     if answer.state is AnswerState.NOT_GROWING:
         return " holds nothing at its exit"
@@ -80,22 +93,35 @@ def limit_text(profile: Profile, answer: Answer) -> str:
 
 
 def _held(profile: Profile) -> str:
-    """`2.0 MiB in 34 blocks from 2 places`."""
+    """`2.0 MiB in 34 blocks and 12 descriptors from 3 places`."""
     places, totals = held_places(profile), profile.totals
-    space = sum(place.space for place in places) + totals.unattributed_space
-    blocks = sum(place.objects for place in places) + totals.unattributed_objects
-    origin = f"from {_count(len(places), 'place')}" if places else "without a stack"
-    return f"{size_text(space)} in {_count(blocks, 'block')} {origin}"
+    counted = [place for place in places if place.unit != BYTE]
+    of_memory = [place for place in places if place.unit == BYTE]
+    space = sum(place.space for place in of_memory) + totals.unattributed_space
+    blocks = sum(place.objects for place in of_memory) + totals.unattributed_objects
+    parts = [f"{size_text(space)} in {count_text(blocks, 'block')}"] * bool(blocks or not counted)
+    sums = " and ".join((*parts, *[sums_text(counted)] * bool(counted)))
+    return f"{sums} from {count_text(len(places), 'place')}" if places else f"{sums} without a stack"
+
+
+def by_unit(places: Sequence[Place]) -> dict[str, list[Place]]:
+    """Bytes first."""
+    units = sorted({place.unit for place in places}, key=lambda unit: (unit != BYTE, unit))
+    return {unit: [place for place in places if place.unit == unit] for unit in units}
+
+
+def sums_text(places: Sequence[Place]) -> str:
+    """`2.0 MiB and 12 descriptors`."""
+    sums = (size_text(sum(one.space for one in those), unit) for unit, those in by_unit(places).items())
+    return " and ".join(sums)
 
 
 def _places(answer: Answer) -> str:
     if answer.growing:
-        return _count(answer.growing, "place")
-    return f"spread over {_count(answer.spread, 'place')}" if answer.spread else "in memory without a stack"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
+        return count_text(answer.growing, "place")
+    return (
+        f"spread over {count_text(answer.spread, 'place')}" if answer.spread else "in memory without a stack"
+    )
 
 
 def subject(profile: Profile) -> str:

@@ -9,6 +9,7 @@ from memleak_android.host.profile.answer import Answer, AnswerState, Package, Pl
 from memleak_android.host.profile.answering import counted_places, growing_places
 from memleak_android.host.profile.coverage import what_is_tolerated, what_lacks
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
+from memleak_android.host.profile.field_types import BYTE
 from memleak_android.host.profile.generated_code import code_label, is_generated
 from memleak_android.host.profile.profile import CallSite, LeakKind, Profile, SymbolClass
 from memleak_android.host.profile.runtime_sites import JIT_FRAMES, module_name
@@ -17,13 +18,13 @@ from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedPart
 from memleak_android.host.reports.base import ReportOptions, relative_source
 from memleak_android.host.reports.text import messages
-from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text
+from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, limit_text, sums_text
 from memleak_android.host.reports.text.gate import gate_text
 from memleak_android.host.reports.text.measurement import TOLERATED_SHOWN_MAX, measured_line
 from memleak_android.host.reports.text.messages import way_out
 from memleak_android.host.reports.text.processes import process_lines
 from memleak_android.host.reports.text.source import source_line_text
-from memleak_android.host.reports.text.units import rate_text, size_text
+from memleak_android.host.reports.units import count_text, rate_text, size_text
 
 WIDTH = 118  # columns
 DETAILED = 5  # places with their source line and their callers
@@ -82,7 +83,7 @@ def _chosen(profile: Profile, answer: Answer, options: ReportOptions) -> tuple[l
     elif answer.spread:
         listed = [one for one in places if one.growth is not None and one.growth.rise > 0]
         listed.sort(key=lambda one: -one.growth.rise if one.growth else 0)
-    elif answer.state is AnswerState.NOT_GROWING and profile.growth is not None:
+    elif answer.state is AnswerState.NOT_GROWING and profile.growth_span is not None:
         listed = []
     else:
         listed = [one for one in places if one.kind != _OF_RUNTIME and one.objects]
@@ -96,23 +97,27 @@ def _table(
     profile: Profile, answer: Answer, listed: Sequence[Place], options: ReportOptions
 ) -> Iterator[tuple[str, str]]:
     is_growth = bool(answer.growing or answer.spread)
-    if listed:
-        yield "dim", f"{'       grows by' if is_growth else ' '}{'     holds':>11}{'blocks':>9}  where"
     shown = listed[: options.top] if options.top else listed
+    rates = [_rate(place) for place in shown]
+    width = max(14, *map(len, rates), 0)
+    if listed:
+        heading = "grows by".rjust(width + 1) if is_growth else " "
+        yield "dim", f"{heading}{'     holds':>11}{'blocks':>9}  where"
     numbers = {id(place): number for number, place in enumerate(profile.places)}
     sites = _largest_sites(profile, is_growth)
-    for number, place in enumerate(shown, 1):
+    for number, (place, rate) in enumerate(zip(shown, rates, strict=True), 1):
         site = sites.get(numbers[id(place)])
-        rate = f" {_rate(place):>14}" if is_growth else ""
-        yield "bold", _cut(f"{number:>2}{rate} {_sums(place)}  {where(place, site, options)}")
+        yield (
+            "bold",
+            _cut(
+                f"{number:>2}{f' {rate:>{width}}' if is_growth else ''} {_sums(place)}  {where(place, site, options)}"
+            ),
+        )
         if number <= DETAILED:
             yield from _detail(place, site, options, profile.wall_clock_s - profile.duration_ns / 1e9)
     if len(listed) > len(shown):
         hidden = listed[len(shown) :]
-        more = (
-            f"{len(hidden):,} more place{'s' * (len(hidden) != 1)}, {size_text(sum(p.space for p in hidden))}"
-        )
-        yield "dim", f"   … {more} (-T 0 shows all)"
+        yield "dim", f"   … {count_text(len(hidden), 'more place')}, {sums_text(hidden)} (-T 0 shows all)"
     for each in profile.unowned:
         rate = rate_text(each.bytes_per_s, (each.high - each.low) / 2)
         style = "bold" if each.part is UnownedPart.MAPPINGS else ""
@@ -134,10 +139,13 @@ def _largest_sites(profile: Profile, by_growth: bool) -> dict[int, CallSite]:
 def _rate(place: Place) -> str:
     if place.growth is None:
         return ""
-    return rate_text(place.growth.bytes_per_s, run_s=place.growth.run_s)
+    return rate_text(place.growth.bytes_per_s, run_s=place.growth.run_s, unit=place.unit)
 
 
 def _sums(place: Place) -> str:
+    """Of what is counted the figure alone: the rate or the kind says what it is."""
+    if place.unit != BYTE and place.objects:
+        return f"{place.space:>10,} {'':>8}"
     space, objects = (size_text(place.space), f"{place.objects:,}") if place.objects else ("freed", "at exit")
     return f"{space:>10} {objects:>8}"
 
@@ -237,7 +245,7 @@ def _rest_line(others: Sequence[Place], options: ReportOptions) -> str:
     parts = []
     if steady := [one for one in others if one.kind != _OF_RUNTIME]:
         largest = max(steady, key=lambda one: one.space)
-        sums = f"{size_text(sum(one.space for one in steady))} in {len(steady):,} place{'s' * (len(steady) != 1)}"
+        sums = f"{sums_text(steady)} in {count_text(len(steady), 'place')}"
         parts.append(f"Not growing: {sums}, most in {where(largest, None, options)}")
     if runtime := sum(one.space for one in others if one.kind == _OF_RUNTIME):
         parts.append(f"{'the' if parts else 'The'} C/C++ runtime's own: {size_text(runtime)}")
@@ -261,7 +269,7 @@ def _next_step(profile: Profile, answer: Answer) -> str:
         return messages.NEXT_MORE_LIVE
     if answer.state is AnswerState.CANNOT_TELL and "use --" in answer.why:
         return messages.NEXT_AS_SAID
-    is_short = profile.growth is None or not profile.growth.is_judged
+    is_short = profile.growth_span is None or not profile.growth_span.is_judged
     if answer.state is AnswerState.CANNOT_TELL and is_short and profile.target.exit_status is None:
         return messages.NEXT_LONGER
     return messages.NEXT[answer.state]

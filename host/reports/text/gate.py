@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.gate_result import Gate, GrowthGate
 from memleak_android.host.profile.profile import CallSite, Profile
-from memleak_android.host.reports.base import amount, bounded, frame_text
+from memleak_android.host.reports.base import amount, amount_of, bounded, frame_text
 from memleak_android.host.reports.text.growth import site_growth
-from memleak_android.host.reports.text.units import rate_text
+from memleak_android.host.reports.units import count_text, rate_text
 
 SITES_MAX = 8  # two lines each: the failure text is of at most 20 lines
 WIDTH_MAX = 200
@@ -22,22 +22,22 @@ def held_line(gate: Gate) -> str:
     """`5,000 bytes in 5 allocations counted, limit 1,000 bytes`."""
     what = "grown by" if gate.baseline else "counted"
     since = f" since {bounded(gate.baseline)}" if gate.baseline else ""
-    return f"{amount(gate.space, gate.objects)} {what}{since}, {limit_text(gate)}"
+    return f"{amount(gate.space, gate.objects, gate.unit)} {what}{since}, {limit_text(gate)}"
 
 
 def limit_text(gate: Gate) -> str:
     if gate.limit_space is None:
         return "no limit"
     blocks = f" or {gate.limit_objects:,} allocations" if gate.limit_objects is not None else ""
-    return f"limit {gate.limit_space:,} bytes{blocks}"
+    return f"limit {count_text(gate.limit_space, gate.unit)}{blocks}"
 
 
 def growth_line(growth: GrowthGate) -> str:
     """`2 stacks grow by 1.3 ± 0.1 MiB/min, limit 1.0 MiB/min`."""
-    limit = f"limit {rate_text(growth.limit, run_s=growth.run_s)}"
+    limit = f"limit {rate_text(growth.limit, run_s=growth.run_s, unit=growth.unit)}"
     if not growth.stacks and not growth.rate:
         return f"no stack grows, {limit}"
-    rate = rate_text(growth.rate, growth.error, growth.run_s)
+    rate = rate_text(growth.rate, growth.error, growth.run_s, growth.unit)
     if not growth.stacks:
         return f"no single stack explains that {rate} more are held, {limit}"
     return f"{growth.stacks} stack{'s' * (growth.stacks > 1)} grow{'s' * (growth.stacks == 1)} by {rate}, {limit}"
@@ -69,7 +69,7 @@ def culprits(profile: Profile) -> list[CallSite]:
 def site_line(site: CallSite) -> str:
     """`4 bytes in 1 allocation  f()+0x4  a.cc:5 [libx.so]`, by the responsible function."""
     frame = responsible_frame(site.frames)
-    return f"{amount(site.inuse_space, site.inuse_objects)}  {frame_text(frame) if frame else 'no stack'}"
+    return f"{amount_of([site])}  {frame_text(frame) if frame else 'no stack'}"
 
 
 def failure_lines(profile: Profile) -> list[str]:

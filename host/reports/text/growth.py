@@ -11,7 +11,7 @@ from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.profile.unowned import UnownedGrowth
 from memleak_android.host.reports.base import bounded, frame_text
 from memleak_android.host.reports.text.messages import TRENDS, UNOWNED
-from memleak_android.host.reports.text.units import clock, rate_text
+from memleak_android.host.reports.units import clock, rate_text
 
 SITES_MAX = 3  # named in the answer; all are in the sites' own lines
 
@@ -34,7 +34,7 @@ def _largest(growth: UnownedGrowth) -> str:
 
 
 def _of_stacks(profile: Profile) -> Iterator[str]:
-    span = profile.growth
+    span = profile.growth_span
     if span is None:
         return
     if not span.is_judged:
@@ -57,7 +57,7 @@ def _of_stacks(profile: Profile) -> Iterator[str]:
     whole = sum(max(0, site.growth.rise) for site in sites if site.growth is not None)
     share = sum(rate.rise for rate in rates) / max(whole, 1)
     error = hypot(*(_error(rate) for rate in rates))
-    together = rate_text(sum(rate.bytes_per_s for rate in rates), error, span.run_s)
+    together = rate_text(sum(rate.bytes_per_s for rate in rates), error, span.run_s, profile.unit)
     n = len(growing)
     yield f"{n} stack{'s' * (n > 1)} grow{'s' * (n == 1)} by {together}, {share:.0%} of all growth ({judged}{_others(sites)})"
     for site in growing[:SITES_MAX]:
@@ -69,12 +69,18 @@ def _of_stacks(profile: Profile) -> Iterator[str]:
 
 def site_growth(site: CallSite) -> str:
     """`1.3 ± 0.1 MiB/min since 0:42` of a site that grows, else its trend; "" if not judged."""
-    growth = site.growth
+    rate = trend_text(site.growth, site.unit)
+    grows = site.growth is not None and site.growth.trend is Trend.GROWS
+    return f"{rate} since {clock(site.growth.since_ns)}" if grows and site.growth else rate
+
+
+def trend_text(growth: Growth | None, unit: str) -> str:
+    """`1.3 ± 0.1 MiB/min`, or the trend of what does not grow; "" if not judged."""
     if growth is None:
         return ""
     if growth.trend is not Trend.GROWS:
         return TRENDS[growth.trend]
-    return f"{rate_text(growth.bytes_per_s, _error(growth), growth.run_s)} since {clock(growth.since_ns)}"
+    return rate_text(growth.bytes_per_s, _error(growth), growth.run_s, unit)
 
 
 def _error(growth: Growth) -> float:

@@ -4,7 +4,7 @@ from memleak_android.host.console import printable
 from memleak_android.host.profile.coverage import is_complete, what_is_tolerated, what_lacks
 from memleak_android.host.profile.profile import Measurement, Profile
 from memleak_android.host.reports.base import bounded
-from memleak_android.host.reports.text.units import size_text
+from memleak_android.host.reports.units import size_text
 
 TOLERATED_SHOWN_MAX = 3
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from memleak_android.host.profile.profile import MemoryUse
 from memleak_android.host.reports.text.messages import MEMORY_PARTS
-from memleak_android.host.reports.text.units import clock
+from memleak_android.host.reports.units import clock
 
 _OF_HEAP = ("allocator", "anonymous")
 

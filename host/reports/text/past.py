@@ -2,18 +2,19 @@
 
 from collections.abc import Iterator
 
+from memleak_android.host.profile.field_types import BYTE
 from memleak_android.host.profile.profile import AGE_BOUNDS_S, PastSite, Peak, Profile
 from memleak_android.host.reports.base import ReportOptions, amount
 from memleak_android.host.reports.text.stack import stack_lines
-from memleak_android.host.reports.text.units import clock
+from memleak_android.host.reports.units import clock, count_text
 
 
-def peak_line(peak: Peak, now: int) -> str:
+def peak_line(peak: Peak, now: int, unit: str = BYTE) -> str:
     """`5,000 bytes at 0:07 (up to 5,100 between snapshots), 1,000 at the end`."""
     more = peak.level is not None and peak.level > peak.space
     level = f" (up to {peak.level:,} between snapshots)" if more else ""
     level = f" (at most {peak.bound:,} more)" if peak.bound else level
-    return f"{peak.space:,} bytes at {clock(peak.elapsed_ns)}{level}, {now:,} at the end"
+    return f"{count_text(peak.space, unit)} at {clock(peak.elapsed_ns)}{level}, {now:,} at the end"
 
 
 def churn_line(profile: Profile) -> str:
@@ -24,7 +25,7 @@ def churn_line(profile: Profile) -> str:
     objects = max(0, totals.alloc_objects - totals.inuse_objects)
     n, named = len(profile.churn), sum(site.objects or 0 for site in profile.churn)
     share = f"{min(1.0, named / max(objects, 1)):.0%} of them by {n:,} stack{'s' * (n != 1)}"
-    return f"{amount(max(0, totals.alloc_space - totals.inuse_space), objects)}, {share} (--sort churn)"
+    return f"{amount(max(0, totals.alloc_space - totals.inuse_space), objects, profile.unit)}, {share} (--sort churn)"
 
 
 def ages_text(ages: tuple[int, ...]) -> str:
@@ -57,17 +58,21 @@ def _peak_lines(profile: Profile, options: ReportOptions) -> Iterator[str]:
     if profile.peak is None:
         yield "at the peak: no earlier snapshot held more than the end"
         return
-    yield f"at the peak: {peak_line(profile.peak, profile.totals.inuse_space)}"
+    yield f"at the peak: {peak_line(profile.peak, profile.totals.inuse_space, profile.unit)}"
     yield from _site_lines(profile.peak.sites, options)
     rest = profile.peak.space - sum(site.space for site in profile.peak.sites)
     if rest > 0:
-        yield f"     {rest:,} bytes by stacks that are not named here, or were not captured"
+        yield f"     {count_text(rest, profile.unit)} by stacks that are not named here, or were not captured"
 
 
 def _site_lines(sites: tuple[PastSite, ...], options: ReportOptions) -> Iterator[str]:
     shown = sites[: options.top] if options.top else sites
     for number, site in enumerate(shown, 1):
-        what = f"{site.space:,} bytes" if site.objects is None else amount(site.space, site.objects)
+        what = (
+            count_text(site.space, site.unit)
+            if site.objects is None
+            else amount(site.space, site.objects, site.unit)
+        )
         yield f"{number:>3}. {what} from stack"
         yield f"     id {site.id}"
         yield from stack_lines(site.frames, options)

@@ -98,7 +98,7 @@ def _header(profile: Profile) -> Iterator[str]:
     for number, line in enumerate(growth_lines(profile)):
         yield f"{'' if number else 'growth':<9} {line}"
     if profile.peak is not None:
-        yield f"peak      {peak_line(profile.peak, profile.totals.inuse_space)} (--sort peak)"
+        yield f"peak      {peak_line(profile.peak, profile.totals.inuse_space, profile.unit)} (--sort peak)"
 
 
 def _section(
@@ -118,11 +118,11 @@ def _site(
     number: int, site: CallSite, options: ReportOptions, names: Mapping[int, str]
 ) -> Iterator[tuple[str, str]]:
     error = f" ± {site.stderr_space:,}" if site.stderr_space is not None else ""
-    total = amount(site.inuse_space, site.inuse_objects)
+    total = amount_of([site])
     yield SITE_STYLE, f"{number:>3}. {total}{error} from stack"
     about = [f"oldest {site.oldest_ns / 1e9:.1f} s{ages_text(site.ages)}", f"id {site.id}"]
     if site.alloc_space is not None and site.alloc_objects is not None:
-        about.insert(0, f"allocated in all {amount(site.alloc_space, site.alloc_objects)}")
+        about.insert(0, f"allocated in all {amount(site.alloc_space, site.alloc_objects, site.unit)}")
     if growth := site_growth(site):
         about.insert(0, growth)
     yield QUIET_STYLE, f"     {', '.join(about)}"
@@ -147,12 +147,12 @@ def _site(
 
 def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
     totals = profile.totals
-    yield SITE_STYLE, f"outstanding    {amount(totals.inuse_space, totals.inuse_objects)}"
+    yield SITE_STYLE, f"outstanding    {amount(totals.inuse_space, totals.inuse_objects, profile.unit)}"
     kinds = sorted({s.kind for s in profile.sites} - {"mmap"}, key=lambda kind: (kind != "user", kind))
     for kind in kinds:
         yield "", f"  {kind:<12} {_sum_of_kind(profile, kind)}"
     if totals.unattributed_objects:
-        total = amount(totals.unattributed_space, totals.unattributed_objects)
+        total = amount(totals.unattributed_space, totals.unattributed_objects, profile.unit)
         asked = totals.unattributed_objects - totals.unasked_objects
         why = messages.UNATTRIBUTED if asked else messages.UNASKED
         yield WARNING_STYLE if asked else "", f"  unattributed {total}: {why}"
@@ -161,7 +161,10 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
     for leak in reversed(profile.leaks):
         yield "", f"{leak_name(leak.kind):<15} {amount(leak.space, leak.objects)}"
     if totals.alloc_space is not None and totals.alloc_objects is not None:
-        yield "", f"allocated      {amount(totals.alloc_space, totals.alloc_objects)} over the whole time"
+        yield (
+            "",
+            f"allocated      {amount(totals.alloc_space, totals.alloc_objects, profile.unit)} over the whole time",
+        )
     if churn := churn_line(profile):
         yield "", f"given back     {churn}"
     if totals.untracked_frees:

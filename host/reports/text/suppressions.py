@@ -6,7 +6,7 @@ from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.suppressions import template_of
-from memleak_android.host.reports.base import ReportOptions, amount, frame_text
+from memleak_android.host.reports.base import ReportOptions, amount_of, frame_text
 
 FRAMES_SHOWN = 6
 
@@ -25,7 +25,7 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
         if template in written:
             continue
         written.add(template)
-        stream.write(f"\n# {amount(site.inuse_space, site.inuse_objects)}\n")
+        stream.write(f"\n# {amount_of([site])}\n")
         stream.writelines(f"#   {frame_text(frame)}\n" for frame in site.frames[:FRAMES_SHOWN])
         stream.write(f"leak:{template}\n")
 

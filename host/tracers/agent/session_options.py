@@ -1,8 +1,8 @@
 """Options of a tracer session, and the agent's configuration lines for them."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
@@ -43,12 +43,14 @@ class PairPlan:
     names: (pair, function) by number, from wire.FIRST_PAIR_FUNCTION on.
     releases: numbers of the releasing functions.
     problems: functions that were not found or not usable, one sentence each; the plan has the rest.
+    units: of pairs whose handles are counted, by name: `descriptor`.
     """
 
     lines: tuple[str, ...]
     names: tuple[tuple[str, str], ...]
     releases: tuple[int, ...] = ()
     problems: tuple[str, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

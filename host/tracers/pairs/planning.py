@@ -9,6 +9,7 @@ from pathlib import Path
 
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.pairs.schema import PairFamily, PairRoute, PairRule, PairSets, rule_line
+from memleak_android.host.profile.field_types import BYTE
 from memleak_android.host.symbols.debug_files import DebugFileSearch, open_elf
 from memleak_android.host.tracers.agent.session_options import CodePatcher, PairPlan, ProbedFile, opened_here
 from memleak_android.host.tracers.functions.requests import FunctionRequest
@@ -60,6 +61,7 @@ class SetsPlanner:
             tuple(drafts.names),
             tuple(drafts.releases),
             (*self.sets.problems, *drafts.problems),
+            {family.name: family.unit for family in self.sets.families if family.unit != BYTE},
         )
 
 

@@ -67,25 +67,25 @@ def test_leak_grows_and_full_cache_is_steady(tmp_path: Path) -> None:
     assert trends(profile) == {LEAK_VADDR: Trend.GROWS, CACHE_VADDR: Trend.STEADY}
     (leak,) = (site for site in profile.sites if site.frames[1].vaddr == LEAK_VADDR)
     assert leak.growth is not None and leak.growth.bytes_per_s == pytest.approx(1009)
-    assert profile.growth is not None
-    assert (profile.growth.from_ns, profile.growth.to_ns) == (2.5 * SECOND, 8.5 * SECOND)
-    assert profile.growth.instants == 7
+    assert profile.growth_span is not None
+    assert (profile.growth_span.from_ns, profile.growth_span.to_ns) == (2.5 * SECOND, 8.5 * SECOND)
+    assert profile.growth_span.instants == 7
 
 
 def test_a_leak_whose_stack_was_not_captured_is_one(tmp_path: Path) -> None:
     blocks = [block for second in range(2, 9) for block in held_at(second)]
     profile = profile_of(short_recording(tmp_path / "a", *blocks, vaddrs={CACHE: CACHE_VADDR}))
     assert trends(profile) == {CACHE_VADDR: Trend.STEADY}
-    assert profile.growth_in_all is not None
-    assert profile.growth_in_all.bytes_per_s == pytest.approx(1009)
+    assert profile.heap_growth is not None
+    assert profile.heap_growth.bytes_per_s == pytest.approx(1009)
     assert profile.answer is not None and profile.answer.state is AnswerState.LEAKING
 
 
 def test_few_snapshots_give_no_verdict(tmp_path: Path) -> None:
     profile = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 6))))
     assert trends(profile) == {}
-    assert profile.growth is not None and not profile.growth.is_judged
-    assert profile_of(recording(tmp_path / "b", held_at(5))).growth is None
+    assert profile.growth_span is not None and not profile.growth_span.is_judged
+    assert profile_of(recording(tmp_path / "b", held_at(5))).growth_span is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_few_snapshots_give_no_verdict(tmp_path: Path) -> None:
     ids=["warm-up", "tail"],
 )
 def test_warm_up_and_tail_are_left_out(tmp_path: Path, view: View, from_s: float, to_s: float) -> None:
-    span = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 12))), view).growth
+    span = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 12))), view).growth_span
     assert span is not None and span.instants == 7
     assert (span.from_ns, span.to_ns) == (from_s * SECOND, to_s * SECOND)
 
@@ -112,7 +112,7 @@ def test_snapshot_at_the_targets_exit_is_left_out_where_others_suffice(
     tmp_path: Path, n_snapshots: int, expected: int
 ) -> None:
     snapshots = map(held_at, range(2, 2 + n_snapshots))
-    span = profile_of(recording(tmp_path / "a", *snapshots, reason=Reason.TARGET_EXIT)).growth
+    span = profile_of(recording(tmp_path / "a", *snapshots, reason=Reason.TARGET_EXIT)).growth_span
     assert span is not None and span.instants == expected
 
 
@@ -148,7 +148,7 @@ def test_growth_by_runs_does_not_mind_how_long_they_take(tmp_path: Path, early_s
     rows = [row(100 + i, LEAK, 1009, at - early_s) for i, at in enumerate(ends)]
     blocks = [taken(end, *rows[: n + 1]) for n, end in enumerate([*ends, 13])]  # the last: the session's own
     profile = profile_of(by_runs(tmp_path / "a", ends, *blocks))
-    ((growth, span),) = ((site.growth, profile.growth) for site in profile.sites)
+    ((growth, span),) = ((site.growth, profile.growth_span) for site in profile.sites)
     assert growth is not None and span is not None
     assert growth.trend is Trend.GROWS
     assert growth.run_s == span.run_s == pytest.approx(2.5)
@@ -162,21 +162,21 @@ def test_a_run_with_two_snapshots_at_once_counts(tmp_path: Path) -> None:
     times = [SECOND + second * SECOND + SECOND // 2 for second in range(2, 7)]
     late = [*times[:4], times[4] + 600_000]
     session = [encode_text(BlockKind.SESSION, json.dumps({"marks": [["page", at] for at in late]}))]
-    span = profile_of(recording(tmp_path / "a", session, *blocks)).growth
+    span = profile_of(recording(tmp_path / "a", session, *blocks)).growth_span
     assert span is not None and span.instants == 5
 
 
 def test_last_run_may_end_with_the_session(tmp_path: Path) -> None:
     blocks = list(map(held_at, range(2, 7)))
     last = snapshot(live_rows(row(101, LEAK, 1009, 1)), number=9, timestamp_ns=7 * SECOND + SECOND // 2 + 1)
-    span = profile_of(by_runs(tmp_path / "a", [2, 3, 4, 5, 6], *blocks, last)).growth
+    span = profile_of(by_runs(tmp_path / "a", [2, 3, 4, 5, 6], *blocks, last)).growth_span
     assert span is not None and span.instants == 5
 
 
 @pytest.mark.parametrize("ends", [[5, 4, 3], [1, 2, 3], "x", [None], [2**63, 2**64], [True, 10**11]])
 def test_ends_of_runs_that_cannot_be_are_passed_over(tmp_path: Path, ends: object) -> None:
     profile = profile_of(by_runs(tmp_path / "a", [], *map(held_at, range(2, 9)), ends=ends))
-    assert profile.growth is not None and profile.growth.run_s == 0
+    assert profile.growth_span is not None and profile.growth_span.run_s == 0
 
 
 def test_sampled_growth_is_less_sure_than_counted(tmp_path: Path) -> None:
@@ -265,7 +265,9 @@ def test_a_stack_keeps_what_it_held_under_an_earlier_key(tmp_path: Path) -> None
 def test_a_snapshot_from_within_the_exit_is_left_out(tmp_path: Path, reason: Reason, instants: int) -> None:
     """Exit handlers have freed nearly all by then. What falls while a program runs counts."""
     freed = [taken(seconds, row(101, LEAK, 1009, 1)) for seconds in (9, 10)]
-    span = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 9)), *freed, reason=reason)).growth
+    span = profile_of(
+        recording(tmp_path / "a", *map(held_at, range(2, 9)), *freed, reason=reason)
+    ).growth_span
     assert span is not None and span.instants == instants
 
 
@@ -274,6 +276,6 @@ def test_what_the_exit_freed_does_not_complete_the_snapshots(tmp_path: Path, n_h
     """A program that grew until it ended and freed all did not level off."""
     freed = [taken(seconds, row(101, LEAK, 1009, 1)) for seconds in range(2 + n_held, 7)]
     snapshots = [*map(held_at, range(2, 2 + n_held)), *freed]
-    span = profile_of(recording(tmp_path / "a", *snapshots, reason=Reason.TARGET_EXIT)).growth
+    span = profile_of(recording(tmp_path / "a", *snapshots, reason=Reason.TARGET_EXIT)).growth_span
     assert len(snapshots) == 5
     assert span is not None and not span.is_judged

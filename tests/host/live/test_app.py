@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Footer, Input, Static, Tree
+from textual.widgets._footer import FooterKey
 
 from memleak_android.host.live import messages
 from memleak_android.host.live.app import LiveApp, SiteTable
@@ -17,7 +18,7 @@ from memleak_android.host.profile.answer import Answer, AnswerState
 from memleak_android.host.profile.growth import Growth, Trend
 from tests.support.builders.profiles import DECODE, MALLOC, PARTIAL, SERVER, START, frame, profile, site
 
-HEAD = Head("bpf", 61.5, 5_003, 17, 1_000_003, 997.0, 3, 1_048_573)
+HEAD = Head("bpf", 61.5, 5_003, 17, 1_000_003, 997.0, 3, 1_048_573, lost_most="stacks dropped")
 SMALL = site("51", 11, 97, MALLOC, frame(SERVER, "alpha[bold]red", source="/src/x.c:3"), *START)
 Act = Callable[[Pilot[None], LiveApp], Awaitable[None]]
 
@@ -70,7 +71,7 @@ async def test_head_and_table_show_the_message(pilot: Pilot[None], app: LiveApp)
     assert (
         "./server --port 80  by bpf  1:01" in head and "5,003 bytes in 17 blocks, resident 1,048,573" in head
     )
-    assert "1,000,003 allocations, 997/s, 3 lost" in head
+    assert "1,000,003 allocations, 997/s\n3 lost, most: stacks dropped" in head
     assert [row[0] for row in rows(app)] == ["23,207", "997", "11"]
     assert rows(app)[0][-2:] == ["planted::innermost(unsigned long) (inlined)", "decode.cc:14"]
     status = shown(app, "#status")
@@ -103,6 +104,16 @@ async def test_keys_and_the_mouse_sort(pilot: Pilot[None], app: LiveApp) -> None
     await pilot.press("n")
     assert rows(app)[0][-2] == "alpha[bold]red+0x0"
     await pilot.click(SiteTable, offset=(5, 0))  # the first column's head
+    assert [row[0] for row in rows(app)] == ["23,207", "997", "11"]
+
+
+@driven()
+async def test_what_grows_comes_first_until_the_user_sorts(pilot: Pilot[None], app: LiveApp) -> None:
+    grown = replace(PARTIAL, growth=Growth(Trend.GROWS, 5000.0, 4900.0, 5100.0, 10**9, 500_000))
+    app.take(sites_message(profile(sites=(DECODE, grown, SMALL)), 4))
+    await pilot.pause()
+    assert [row[0] for row in rows(app)] == ["997", "23,207", "11"]
+    await pilot.press("b")
     assert [row[0] for row in rows(app)] == ["23,207", "997", "11"]
 
 
@@ -169,7 +180,7 @@ async def test_what_cannot_be_had_is_not_offered(pilot: Pilot[None], app: LiveAp
     await pilot.press("r", "o")
     assert len(app.screen_stack) == 1
     offered = {binding.description for _, binding, *_ in app.screen.active_bindings.values()}
-    assert "tree" in offered and not {"reachability", "output"} & offered
+    assert "tree" in offered and not {"refs", "output"} & offered
 
 
 @driven()
@@ -200,6 +211,8 @@ def test_any_size(size: tuple[int, int]) -> None:
         if size[0] >= 40:
             assert table.virtual_size.width <= size[0]
             assert table.size.height >= 5 and app.query_one(Footer).region.bottom == size[1]
+        if size[0] >= 80:
+            assert max(key.region.right for key in app.query(FooterKey)) <= size[0], "all keys are shown"
         await pilot.press("enter", "escape", "t", "escape")
         await pilot.resize_terminal(140, 30)
         await pilot.pause()

@@ -97,7 +97,7 @@ def test_the_view_agrees_with_the_report(session: Session, leaking: Path, tmp_pa
         space, objects = leak_of(one)
         assert space == objects * 1009 and objects >= before[1]
         assert one["totals"]["inuse_space"] == sum(site["inuse_space"] for site in one["sites"])
-    assert at_end["growth"]["instants"] >= 5 and (saved / "report.html").stat().st_size > 100_000
+    assert at_end["growth_span"]["instants"] >= 5 and (saved / "report.html").stat().st_size > 100_000
     assert at_end["timeline"], "the view's messages are the report's timeline"
     assert b"\x1b]0;owned" not in terminal.raw
     assert b"round 0" in (tmp_path / "out" / "output.txt").read_bytes()

@@ -32,7 +32,7 @@ def measured(*places: Growth | None, **changes: object) -> Profile:
     )
     sites = tuple(replace(DECODE, id=f"{n:016x}", place=n) for n in range(len(made)))
     totals = replace(profile().totals, inuse_space=HELD * len(made), unattributed_objects=0)
-    values = {"growth": SPAN, "coverage": DONE, "places": made, "sites": sites, "totals": totals}
+    values = {"growth_span": SPAN, "coverage": DONE, "places": made, "sites": sites, "totals": totals}
     return profile(**(values | changes))
 
 
@@ -60,22 +60,22 @@ def test_what_may_be_nothing_is_no_leak(little: Growth) -> None:
 def test_a_program_may_grow_where_no_place_does() -> None:
     risen = growth(100, 200, 4099, Trend.STEADY)
     made = measured(
-        *[risen] * 97, growth(0, rise=-5, trend=Trend.STEADY), growth_in_all=growth(9700, 97, rise=97 * 4099)
+        *[risen] * 97, growth(0, rise=-5, trend=Trend.STEADY), heap_growth=growth(9700, 97, rise=97 * 4099)
     )
     answer = answer_of(made)
     assert (answer.state, answer.growing, answer.spread) == (AnswerState.LEAKING, 0, 97)
-    assert answer.growth == made.growth_in_all
+    assert answer.growth == made.heap_growth
     assert "spread over 97 places" in answer_line(made, answer)
 
 
 def test_the_sum_counts_where_the_places_explain_little_of_it() -> None:
-    answer = answer_of(measured(growth(100), growth_in_all=growth(9700, 97)))
+    answer = answer_of(measured(growth(100), heap_growth=growth(9700, 97)))
     assert answer.growth is not None and (answer.growth.bytes_per_s, answer.growing) == (9700, 1)
 
 
 def test_places_that_explain_little_are_not_what_it_is_spread_over() -> None:
     little = growth(100, 200, 4099, Trend.STEADY)
-    answer = answer_of(measured(little, growth_in_all=growth(9700, 97, rise=9000)))
+    answer = answer_of(measured(little, heap_growth=growth(9700, 97, rise=9000)))
     assert (answer.state, answer.spread) == (AnswerState.LEAKING, 0)
 
 
@@ -105,7 +105,7 @@ def test_older_blocks_that_go_as_fast_leave_growth_unknown() -> None:
 
 
 def test_what_a_suppression_matches_does_not_count() -> None:
-    made = measured(growth(3000), growth_in_all=growth(3000))
+    made = measured(growth(3000), heap_growth=growth(3000))
     made = replace(made, answer=answer_of(made))
     assert judge(made, GateRules(suppressions=("nothing",))).answer == made.answer
     assert judge(made, GateRules(suppressions=("planted::decode",))).answer == Answer(
@@ -122,7 +122,7 @@ def test_unseen_memory_is_no_clean_bill(condition: Condition) -> None:
     expected = Answer(AnswerState.NOT_GROWING) if is_answer else Answer(AnswerState.CANNOT_TELL, "for this")
     assert answer_of(measured(coverage=lacks)) == expected
     assert answer_of(measured(growth(3000), coverage=lacks)).state is AnswerState.LEAKING
-    assert answer_of(measured(None, growth=None, coverage=lacks)).state is (
+    assert answer_of(measured(None, growth_span=None, coverage=lacks)).state is (
         AnswerState.CANNOT_TELL if hides else AnswerState.HELD_AT_EXIT
     )
 
@@ -131,11 +131,11 @@ def test_what_was_left_out_may_grow() -> None:
     lacks = findings(Condition, [Reason(Condition.PROGRAMS, Met.TOLERATED, "Python's objects")])
     steady = growth(0, trend=Trend.STEADY)
     assert answer_of(measured(steady, coverage=lacks)) == Answer(AnswerState.CANNOT_TELL, "Python's objects")
-    assert answer_of(measured(None, growth=None, coverage=lacks)).state is AnswerState.HELD_AT_EXIT
+    assert answer_of(measured(None, growth_span=None, coverage=lacks)).state is AnswerState.HELD_AT_EXIT
 
 
 def test_short_sessions() -> None:
-    short = measured(None, None, growth=GrowthSpan(0, 0, 3, 5))
+    short = measured(None, None, growth_span=GrowthSpan(0, 0, 3, 5))
     line = (
         "STILL HELD AT EXIT  ./server --port 80 (pid 4711) holds 2.0 MiB in 34 blocks from 2 places;"
         " too short to tell growth"
@@ -153,7 +153,9 @@ def test_short_sessions() -> None:
 def test_whatever_a_program_can_give_back_is_held_at_its_exit(kind: str) -> None:
     handles = Place("open", "libc", kind, 0, 3, 1)
     totals = empty_profile().totals
-    made = measured(None, growth=None, places=(handles,), sites=(replace(DECODE, place=0),), totals=totals)
+    made = measured(
+        None, growth_span=None, places=(handles,), sites=(replace(DECODE, place=0),), totals=totals
+    )
     assert "holds 0 B in 3 blocks from 1 place" in answer_line(made, answer_of(made))
 
 
@@ -165,7 +167,7 @@ def test_blocks_without_a_stack_are_held_too() -> None:
 
 def test_the_runtime_s_own_blocks_are_not_held_at_exit() -> None:
     runtime = Place("call_init", "libc", "runtime", HELD, 1, 1)
-    made = measured(None, growth=None, places=(runtime,), sites=(replace(POOL, place=0),))
+    made = measured(None, growth_span=None, places=(runtime,), sites=(replace(POOL, place=0),))
     assert answer_of(made).state is AnswerState.NOT_GROWING
 
 

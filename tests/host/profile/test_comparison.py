@@ -126,7 +126,7 @@ def judged(made: Profile, rate: float) -> Profile:
     """A profile whose program grows by so many bytes per second, ± 100; 0 = does not grow."""
     growth = Growth(Trend.GROWS, rate, rate - 100, rate + 100, 0, 9_000)
     answer = Answer(AnswerState.LEAKING, growth=growth) if rate else Answer(AnswerState.NOT_GROWING)
-    return replace(made, growth=GrowthSpan(0, 9, 5, 5), answer=answer)
+    return replace(made, growth_span=GrowthSpan(0, 9, 5, 5), answer=answer)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def judged(made: Profile, rate: float) -> Profile:
         (of(DECODE), of(DECODE, REGION), "SAME  no difference"),
         (judged(of(DECODE), 0), judged(of(), 9_000), "WORSE  grows by 527.3 ± 5.9 KiB/min more, holds 22.7 KiB less: stacks 1 gone"),
         (judged(of(), 9_000), judged(of(DECODE), 0), "BETTER  grows by 527.3 ± 5.9 KiB/min less, holds 22.7 KiB more: stacks 1 new"),
-        (judged(of(), 9_000), judged(of(), 9_100), "SAME  no difference"),  # within the intervals
+        (judged(of(), 9_000), judged(of(), 9_100), "SAME  as before: both leak, 527.3 ± 5.9 KiB/min before and 533.2 ± 5.9 KiB/min now"),
         (of(), judged(of(), 9_000), "SAME  no difference"),  # the old one was too short to judge
     ],
 )  # fmt: skip

@@ -27,7 +27,7 @@ def trending(base: CallSite, trend: Trend, rate: float, run_s: float = 0.0) -> C
 
 
 def measured(*sites: CallSite, span: GrowthSpan | None = SPAN) -> Profile:
-    return profile(measurement=Measurement.COMPLETE, sites=sites, growth=span)
+    return profile(measurement=Measurement.COMPLETE, sites=sites, growth_span=span)
 
 
 GROWING = measured(

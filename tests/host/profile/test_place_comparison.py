@@ -7,6 +7,7 @@ from memleak_android.host.profile.changes import Change, Outcome
 from memleak_android.host.profile.comparison import compare
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import CallSite, Profile
+from memleak_android.host.reports.text.comparison import difference_line
 from tests.support.builders.profiles import CODEC, frame, profile
 
 BYTES = 1_000
@@ -29,7 +30,7 @@ def of(*places: Place, errors: tuple[int, ...] = ()) -> Profile:
     growths = [each.growth for each in places if each.growth]
     answer = Answer(AnswerState.LEAKING, growth=growths[0]) if growths else Answer(AnswerState.NOT_GROWING)
     made = profile(sites=sites)
-    return replace(made, places=places, answer=answer, growth=GrowthSpan(0, 9, 5, 5))
+    return replace(made, places=places, answer=answer, growth_span=GrowthSpan(0, 9, 5, 5))
 
 
 def changes(old: Profile, new: Profile) -> list[tuple[Change, str, str, int]]:
@@ -90,6 +91,25 @@ def test_growth_counts_before_sums() -> None:
     assert found.difference.outcome is Outcome.WORSE
     back = compare(of(place("f", rate=500.0)), of(place("f", rate=505.0)))
     assert (back.places, back.difference.outcome) == ((), Outcome.SAME), "within the intervals"
+
+
+def test_of_two_leaks_the_rates_are_compared() -> None:
+    """The one that was measured for longer holds more, and is no worse for it."""
+    old = of(place("f", rate=3_000.0))
+    for rate, line in (
+        (3_005.0, "SAME  as before: both leak, 175.8 ± 0.6 KiB/min before and 176.1 ± 0.6 KiB/min now"),
+        (3_000.0, "SAME  as before: both leak, 175.8 ± 0.6 KiB/min"),
+        (
+            2_000.0,
+            "BETTER  grows by 58.6 ± 0.8 KiB/min less, 175.8 ± 0.6 KiB/min before and 117.2 ± 0.6 KiB/min now",
+        ),
+    ):
+        found = compare(old, of(place("f", rate=rate, space=90_000)))
+        assert difference_line(found) == line
+        assert len(found.places) == (rate == 2_000.0)
+    assert difference_line(compare(of(place("f")), of(place("f", space=90_000)))).startswith(
+        "WORSE  holds 86.9 KiB more"
+    )
 
 
 def test_estimates_within_their_error_are_the_same() -> None:

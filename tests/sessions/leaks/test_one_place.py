@@ -41,7 +41,7 @@ def test_stacks_of_one_place_are_one_leak(how: str, tmp_path: Path) -> None:
     assert place["stacks"] == len(held) > 2
     assert place["space"] == sum(site["inuse_space"] for site in held) == SIZE * place["objects"]
     growth, rate = place["growth"], place["growth_bytes_per_s"]
-    since_s = (report["growth"]["to_ns"] - growth["since_ns"]) / 1e9
+    since_s = (report["growth_span"]["to_ns"] - growth["since_ns"]) / 1e9
     assert growth["trend"] == "grows" and rate * since_s == pytest.approx(growth["rise"], rel=0.15)
     assert report["answer"]["growth_bytes_per_s"] == pytest.approx(rate, rel=0.1)
     assert exit_code == 23 and text.count("\nLEAKING  ") == 1

@@ -23,7 +23,7 @@ def report(tracer: str, folder: Path, *target: str | Path, runs: int = RUNS) -> 
 
 
 def growing(report: dict[str, Any]) -> list[tuple[str, ...]]:
-    assert report["growth"]["instants"] >= report["growth"]["needed"]
+    assert report["growth_span"]["instants"] >= report["growth_span"]["needed"]
     assert {site["growth"]["trend"] for site in report["sites"] if site["kind"] == "mmap"} <= {"grows"}
     return [tuple(functions(site)[:3]) for site in report["sites"] if site["growth"]["trend"] == "grows"]
 

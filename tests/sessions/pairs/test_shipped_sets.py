@@ -81,6 +81,7 @@ def test_more_descriptors_at_once_than_are_followed(
 def test_threads_that_are_never_joined(tracer: str, tmp_path: Path) -> None:
     done = of_set(tracer, tmp_path, "threads")
     assert kept_by(done.report) == {"keep_c11": 5, "keep_busy": 5, "keep_joinable": 5}
+    assert "holds 15 threads from 3 places" in done.report["answer"]["line"]
     assert not done.totals["lost"] and not done.totals["untracked_frees"]
 
 

@@ -24,8 +24,8 @@ function growthColour(weights) {
 
 function describe(d) {
   const weights = d.data.weights, whole = data.totals[column()];
-  const place = d.data.module ? ` [${d.data.module}]` : "";
-  let text = `${d.data.name}${place}: ${amount(weights, view.when)}, ${share(weights[column()], whole)} of all`;
+  const place = d.data.module ? ` [${d.data.module}]` : "", many = d.data.names.size;
+  let text = `${d.data.isLibrary && many > 1 ? `${exact(many)} functions of libraries` : d.data.name}${place}: ${amount(weights, view.when)}, ${share(weights[column()], whole)} of all`;
   if (data.isDiff) text += ` (${amount(weights, 2)} → ${amount(weights, 0)})`;
   return text;
 }
@@ -45,7 +45,7 @@ function drawFlame() {
     .setColorMapper((d) => colour(d))
     .setLabelHandler(describe)
     .setDetailsHandler((text) => { document.getElementById("details").textContent = text || describeRoot(); })
-    .setSearchMatch((d, term) => term !== "" && isFound(term, d.data.name, d.data.module))
+    .setSearchMatch((d, term) => term !== "" && isFound(term, d.data.module, d.data.name, ...d.data.names))
     .setSearchHandler((results, sum) => showFound(sum))
     .onClick((d) => setCurrent(d));
   d3.select(place).datum(tree(view.direction)).call(chart);

@@ -20,7 +20,7 @@ function makeTable(place, caption, columns, rows, sorted) {
   }
   function header(one, i) {
     const cell = element("th", null, { scope: "col" }), button = element("button", one.title, { type: "button" });
-    if (one.isNumber) cell.className = "number";
+    cell.className = classOf(one);
     if (i === state.key) cell.setAttribute("aria-sort", state.descending ? "descending" : "ascending");
     button.addEventListener("click", () => {
       state.descending = i === state.key ? !state.descending : Boolean(one.isNumber);
@@ -35,7 +35,7 @@ function makeTable(place, caption, columns, rows, sorted) {
     const made = element("tr");
     for (const one of columns()) {
       const cell = one.cell(row), td = element("td", typeof cell === "string" ? cell : null);
-      td.className = one.isNumber ? "number" : one.class || "";
+      td.className = classOf(one);
       if (typeof cell !== "string") td.append(cell);
       made.append(td);
     }
@@ -43,6 +43,8 @@ function makeTable(place, caption, columns, rows, sorted) {
   }
   return draw;
 }
+
+function classOf(column) { return [column.isNumber && "number", column.class].filter(Boolean).join(" "); }
 
 function compare(a, b) { return typeof a === "number" ? a - b : String(a).localeCompare(String(b)); }
 

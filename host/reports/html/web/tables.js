@@ -2,7 +2,7 @@
 // The tables of stacks, modules and threads.
 function weightColumns(of) {
   const found = [
-    { title: "bytes", isNumber: true, key: (row) => of(row)[view.when], cell: (row) => exact(of(row)[view.when]) },
+    { title: data.unit, isNumber: true, key: (row) => of(row)[view.when], cell: (row) => exact(of(row)[view.when]) },
     { title: "allocations", isNumber: true, key: (row) => of(row)[view.when + 1], cell: (row) => exact(of(row)[view.when + 1]) },
     { title: "share", isNumber: true, key: (row) => of(row)[column()], cell: (row) => meter(of(row)[column()]) },
   ];
@@ -47,7 +47,7 @@ const SITE_COLUMNS = [
   { title: "id", key: (site) => site.id, cell: (site) => site.id },
 ];
 const PAST_COLUMNS = [
-  { title: "bytes", isNumber: true, key: (site) => site.space, cell: (site) => exact(site.space) },
+  { title: data.unit, isNumber: true, key: (site) => site.space, cell: (site) => exact(site.space) },
   { title: "allocated in", class: "name", key: (site) => site.where, cell: stackCell },
   { title: "module", key: (site) => site.module, cell: (site) => moduleText(site.module) },
   { title: "id", key: (site) => site.id, cell: (site) => site.id },
@@ -65,7 +65,7 @@ function foundSites() {
 
 function processCell(row) {
   const button = element("button", row[0], { type: "button" });
-  button.addEventListener("click", () => showProcess(row[0]));
+  button.addEventListener("click", () => showStacks(row[0]));
   return button;
 }
 
@@ -79,11 +79,33 @@ function sitesCaption(rows) {
   return `${exact(rows.length)} of ${exact(data.sites.length)} stacks. A name opens its stack, innermost function first.${left}`;
 }
 
+function placeCell(place) {
+  if (!place.objects) return place.name;
+  const button = element("button", place.name, { type: "button" });
+  button.addEventListener("click", () => showStacks(place.function || place.source));
+  return button;
+}
+
+const PLACE_COLUMNS = [
+  ...(data.places.some((place) => place.growth) ? [{ title: "growth", isNumber: true, key: (place) => place.rate, cell: (place) => place.growth }] : []),
+  { title: "held", isNumber: true, key: (place) => place.space, cell: (place) => place.held },
+  { title: "blocks", isNumber: true, class: "wide", key: (place) => place.objects, cell: (place) => exact(place.objects) },
+  { title: "share", isNumber: true, class: "wide", key: (place) => place.share, cell: (place) => place.share ? share(place.share, 1) : "" },
+  { title: "function", class: "name", key: (place) => place.name, cell: placeCell },
+  { title: "line", class: "place", key: (place) => place.source, cell: (place) => element("span", place.source.split("/").slice(-2).join("/"), { title: place.source }) },
+];
+
+function placesCaption() {
+  const isGrowth = data.places.some((place) => place.rate);
+  return `Places of the program, ${isGrowth ? "the fastest" : "the largest"} first. A name shows its stacks.`;
+}
+
 const tables = {
+  places: makeTable(document.getElementById("places"), placesCaption, () => PLACE_COLUMNS, () => data.places, null),
   sites: makeTable(document.getElementById("view-sites"), sitesCaption,
     () => [...weightColumns((site) => site.weights), ...SITE_COLUMNS], foundSites, 0),
   processes: makeTable(document.getElementById("view-processes"), processesCaption,
-    () => [{ title: "bytes", isNumber: true, key: (row) => row[2], cell: (row) => exact(row[2]) },
+    () => [{ title: data.unit, isNumber: true, key: (row) => row[2], cell: (row) => exact(row[2]) },
       { title: "allocations", isNumber: true, key: (row) => row[3], cell: (row) => exact(row[3]) },
       { title: "complete stacks", isNumber: true, key: (row) => row[4] / row[2], cell: (row) => share(row[4], row[2]) },
       { title: "process", class: "place", key: (row) => row[0], cell: processCell },
@@ -92,12 +114,12 @@ const tables = {
   modules: makeTable(document.getElementById("view-modules"),
     () => "By the module of the program's own innermost function; “through”: of all stacks that pass through the module.",
     () => [...weightColumns((row) => row[1]), { title: "module", class: "name", key: (row) => row[0], cell: (row) => moduleText(row[0]) },
-      { title: "bytes through", isNumber: true, key: (row) => row[2][view.when], cell: (row) => exact(row[2][view.when]) },
+      { title: `${data.unit} through`, isNumber: true, key: (row) => row[2][view.when], cell: (row) => exact(row[2][view.when]) },
       { title: "allocations through", isNumber: true, key: (row) => row[2][view.when + 1], cell: (row) => exact(row[2][view.when + 1]) }],
     () => data.modules.filter((row) => !view.term || isFound(view.term, row[0])), 0),
   threads: makeTable(document.getElementById("view-threads"),
     (rows) => rows.length ? "By the thread that allocated." : "Not known: the report was written without threads.",
-    () => [{ title: "bytes", isNumber: true, key: (row) => row[2], cell: (row) => exact(row[2]) },
+    () => [{ title: data.unit, isNumber: true, key: (row) => row[2], cell: (row) => exact(row[2]) },
       { title: "allocations", isNumber: true, key: (row) => row[3], cell: (row) => exact(row[3]) },
       { title: "process", isNumber: true, key: (row) => row[0], cell: (row) => String(row[0]) },
       { title: "thread", isNumber: true, key: (row) => row[1], cell: (row) => String(row[1]) }],

@@ -14,6 +14,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from memleak_android.host.cli import run
 from memleak_android.host.profile.answer import Answer, AnswerState
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
+from memleak_android.host.profile.gate_result import GrowthGate
 from memleak_android.host.profile.profile import LeakKind, LeakSum, Measurement, Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
@@ -95,10 +96,15 @@ def junit_of(of: Profile) -> dict[str, type | None]:
 
 def test_junit() -> None:
     site = f"planted::innermost(unsigned long) {DECODE.id}"  # no offset: the same in the next build
-    assert junit_of(LEAKING) == {"measurement": None, "leak limit": Failure, site: Failure}
+    assert junit_of(LEAKING) == {"measurement": None, "held": Failure, site: Failure}
     assert junit_of(WITHIN)[site] is None
-    assert junit_of(profile()) == {"measurement": Error, "leak limit": Skipped}
-    assert junit_of(empty_profile()) == {"measurement": None, "leak limit": Skipped}
+    gate = WITHIN.gate
+    assert gate is not None
+    grown = replace(WITHIN, gate=replace(gate, growth=GrowthGate(1000, 3000, 10, 1)))
+    cases = junit_of(grown)
+    assert (cases["held"], cases["growth"]) == (None, Failure), "by what failed"
+    assert junit_of(profile()) == {"measurement": Error, "answer": Skipped}
+    assert junit_of(empty_profile()) == {"measurement": None, "answer": Skipped}
 
 
 def test_junit_takes_names_that_xml_cannot_hold() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from memleak_android.host.profile.answer import Place
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.profile import (
     CallSite,
@@ -15,7 +16,7 @@ from memleak_android.host.profile.profile import (
     SiteSum,
     ThreadSum,
 )
-from tests.support.builders.profiles import CODEC, DECODE, frame, profile
+from tests.support.builders.profiles import CODEC, DECODE, SERVER, frame, profile
 from tests.support.oracles import chromium
 from tests.support.written import difference
 from tests.support.written import written as written_bytes
@@ -38,7 +39,7 @@ USE = """
 const graph = document.getElementById('flame');
 const key = (name) => graph.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true }));
 out('root', describe(rootFrame()));
-for (const name of ['Home', 'ArrowDown', 'ArrowRight', 'ArrowDown', 'ArrowDown']) key(name);
+for (const name of ['Home', 'ArrowDown', 'ArrowRight', 'ArrowDown']) key(name);
 out('inner', document.getElementById('details').textContent);
 const active = document.getElementById(graph.getAttribute('aria-activedescendant'));
 out('active', active.getAttribute('role') + ' ' + active.getAttribute('aria-label'));
@@ -50,7 +51,7 @@ searchFlame();
 tables.sites();
 out('found-text', document.getElementById('found').textContent);
 out('found-rows', document.querySelectorAll('#view-sites tbody tr').length);
-document.querySelector('#view-sites .name button').click();
+document.querySelector('#view-sites td.name button').click();
 out('stack', [...document.querySelectorAll('#view-sites ol li')].map((one) => one.textContent).join('|'));
 document.getElementById('tab-threads').click();
 out('open', [...document.querySelectorAll('[role=tabpanel]')].filter((one) => !one.hidden).map((one) => one.id).join());
@@ -78,7 +79,7 @@ def test_growth_is_a_column_that_sorts(tmp_path: Path) -> None:
 
     sites = (judged(DECODE, Trend.GROWS, 500.0), judged(replace(DECODE, id="b"), Trend.GROWS, 900.0))
     sites += (judged(replace(DECODE, id="c"), Trend.BURST, 7_000.0),)
-    made = profile(sites=sites, growth=GrowthSpan(10**9, 23 * 10**9, 7, 5))
+    made = profile(sites=sites, growth_span=GrowthSpan(10**9, 23 * 10**9, 7, 5))
     script = """
       const heads = [...document.querySelectorAll('#view-sites th button')];
       const growth = heads.findIndex((one) => one.textContent === 'growth');
@@ -90,6 +91,47 @@ def test_growth_is_a_column_that_sorts(tmp_path: Path) -> None:
     rates = "52.73 ± 0.00 KiB/min since 0:01|29.30 ± 0.00 KiB/min since 0:01"
     assert texts["cells"] == f"{rates}|rose in one step|"  # the last row: without a stack
     assert "2 stacks grow by 82.03 ± 0.00 KiB/min" in texts["facts"]
+
+
+def test_places_come_first_and_libraries_are_folded(tmp_path: Path) -> None:
+    """A narrow page is no wider for its table; a name shows the stacks of its place."""
+    library = [frame(SERVER, f"std::call{i}") for i in range(3)]
+    frames = (*DECODE.frames[:2], *library, *DECODE.frames[2:])
+    grown = Growth(Trend.GROWS, 500.0, 450.0, 550.0, 10**9, 5_000)
+    place = Place(
+        "planted::innermost(unsigned long)",
+        SERVER,
+        "user",
+        23_207,
+        23,
+        1,
+        growth=grown,
+        file="/src/a/decode.cc",
+        line=14,
+    )
+    made = profile(
+        sites=(replace(DECODE, frames=frames, place=0),),
+        places=(place,),
+        growth_span=GrowthSpan(10**9, 23 * 10**9, 7, 5),
+    )
+    script = """
+      out('cells', [...document.querySelectorAll('#places td')].map((one) => one.textContent).join('|'));
+      document.querySelector('#places td button').click();
+      out('stacks', document.querySelectorAll('#view-sites tbody tr').length + ' ' + document.getElementById('search').value);
+      const names = () => frames().data().map((d) => d.data.name);
+      openTab('flame');
+      out('folded', names().filter((one) => /std::|⋮ serv/.test(one)).join());
+      document.getElementById('folds').click();
+      out('whole', names().filter((one) => /std::|⋮/.test(one)).join());
+      document.body.style.width = '640px';
+      out('wide', document.querySelector('#places table').offsetWidth > 640);
+    """
+    texts = chromium.dump(written(tmp_path, made), script=script)
+    assert texts["cells"] == "29.3 ± 2.9 KiB/min|22.7 KiB|23|100.0 %|planted::innermost|a/decode.cc:14"
+    assert texts["stacks"] == "1 planted::innermost(unsigned long)"
+    assert texts["folded"] == "⋮ server,⋮ server", "the start and std::call2 to call0"
+    assert texts["whole"] == "std::call2,std::call1,std::call0"
+    assert texts["wide"] == "false"
 
 
 def test_what_leads_to_the_blocks_is_a_tag_of_the_stack(tmp_path: Path) -> None:
@@ -109,7 +151,7 @@ def test_rows_with_all_columns_stay_low(tmp_path: Path) -> None:
     grown = Growth(Trend.GROWS, 322_666.7, 319_000.0, 326_000.0, 10**9, 4_451_328)
     kinds = (LeakSum(LeakKind.POSSIBLY_LOST, 5_440, 17), LeakSum(LeakKind.DEFINITELY_LOST, 1_927_680, 6_024))
     one = replace(DECODE, growth=grown, leaks=kinds, ages=(423, 3_931, 1_694, 0, 0, 0))
-    path = written(tmp_path, profile(sites=(one,), growth=GrowthSpan(10**9, 14 * 10**9, 15, 5)))
+    path = written(tmp_path, profile(sites=(one,), growth_span=GrowthSpan(10**9, 14 * 10**9, 15, 5)))
     rows = "[...document.querySelectorAll('#view-sites tbody tr')].map((row) => row.offsetHeight)"
     assert 0 < int(chromium.dump(path, "sites", f"out('height', Math.max(...{rows}));")["height"]) < 130
 

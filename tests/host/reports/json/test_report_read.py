@@ -31,7 +31,7 @@ WITH_ALL = replace(
     threads=(ThreadSum(4711, 4712, 101_211, 29),),
     timeline=(Instant(5, 7, 11, (SiteSum("ab", 7, 11),)), Instant(13, 17, 19, ())),
     sites=(replace(DECODE, growth=Growth(Trend.GROWS, 23.5, 19.25, 29.0, 7, 11)),),
-    growth=GrowthSpan(5, 7, 11, 13),
+    growth_span=GrowthSpan(5, 7, 11, 13),
     gate=Gate(5, None, 7, 11, ("ab",), "old.json", (SuppressionUse("a*", 13, 17),)),
     stops=(
         ThreadStop(StopMoment.ATTACH, False, 7_919, 3, 4711),

@@ -4,6 +4,7 @@ import html
 import io
 import json
 import os
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,15 +33,15 @@ from memleak_android.host.reports.export import github
 from memleak_android.host.reports.text.answer import subject
 from tests.support.builders.profiles import DECODE, MALLOC, POOL, SERVER, frame, profile
 from tests.support.goldens import assert_golden
-from tests.support.written import data_of_page, written_text
+from tests.support.written import data_of_page, difference, read_back, written_text
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
 DONE = findings(Condition, [])
 text_of = partial(written_text, "text")
 
 
-def grows(rate: float, trend: Trend = Trend.GROWS) -> Growth:
-    return Growth(trend, rate, rate * 0.9, rate * 1.1, 10**9, 1 << 20)
+def grows(rate: float, trend: Trend = Trend.GROWS, rise: int = 1 << 20) -> Growth:
+    return Growth(trend, rate, rate * 0.9, rate * 1.1, 10**9, rise)
 
 
 def place(function: str, space: int, objects: int, growth: Growth | None = None, **more: object) -> Place:
@@ -61,7 +62,13 @@ def answered(*places: Place, **changes: object) -> Profile:
         replace(DECODE, place=0, leaks=lost, growth=places[0].growth if places else None),
         replace(POOL, place=2),
     )
-    fields: dict[str, Any] = {"places": places, "sites": sites, "growth": SPAN, "coverage": DONE, "notes": ()}
+    fields: dict[str, Any] = {
+        "places": places,
+        "sites": sites,
+        "growth_span": SPAN,
+        "coverage": DONE,
+        "notes": (),
+    }
     fields |= changes
     is_whole = is_sufficient(fields["coverage"])
     made = profile(measurement=Measurement.COMPLETE if is_whole else Measurement.INCOMPLETE, **fields)
@@ -73,7 +80,7 @@ def test_a_leak() -> None:
 
 
 def test_what_is_held_at_exit() -> None:
-    made = answered(replace(INNERMOST, growth=None), replace(CACHE, growth=None), RUNTIME, growth=None)
+    made = answered(replace(INNERMOST, growth=None), replace(CACHE, growth=None), RUNTIME, growth_span=None)
     assert_golden(text_of(made), "by_place_held.txt")
     by_count = text_of(made, sort="count").splitlines()
     assert "planted::innermost" in by_count[3], "23 blocks before 7"
@@ -141,6 +148,33 @@ def test_the_way_to_the_names_of_generated_code(module: str, has_map: bool) -> N
     """ART writes no perf map."""
     text = text_of(answered(replace(place("", 23_207, 23, grows(70_000)), module=module)))
     assert ("\nno names of generated code: node --perf-basic-prof, " in text) == has_map
+
+
+def test_handles_are_counted_in_every_report() -> None:
+    """--pairs fd: no descriptor is a byte. Beside memory a slow leak of descriptors is not lost in the megabytes."""
+    opens = replace(place("open_log", 300, 300, grows(0.2, rise=275)), kind="pair:fd", unit="descriptor")
+    sites = (
+        replace(DECODE, inuse_space=300, inuse_objects=300, place=0, growth=opens.growth, unit=opens.unit),
+    )
+    totals = replace(profile().totals, unattributed_space=0, unattributed_objects=0)
+    made = judge(answered(opens, sites=sites, totals=totals), GateRules(LeakLimit(5)))
+    for name in ("text", "json", "html", "junit", "sarif"):
+        text = written_text(name, made)
+        assert "grows by 12.0 ± 1.2 descriptors/min" in text, name
+        assert "300 descriptors" in text or name in ("json", "html"), name
+        assert not re.search(r"\d bytes| B/min|\d B ", text), name
+    assert (
+        text_of(made).splitlines()[3]
+        == " 1 12 descriptors/min        300           open_log  [server]  (pair:fd)"
+    )
+    assert data_of_page(written_text("html", made))["unit"] == "descriptors"
+    assert read_back(made).places[0].unit == "descriptor"
+    assert difference("text", made, made).startswith(
+        "SAME  as before: both leak, 12.0 ± 1.2 descriptors/min\n"
+    )
+    both = answered(opens, INNERMOST, sites=(*sites, replace(DECODE, place=1)))
+    line = "grows by 4.0 ± 0.4 MiB/min and 12 descriptors/min: 2 places"
+    assert line in text_of(both).splitlines()[0] and both.answer and both.answer.unit == "byte"
 
 
 def test_a_long_path_keeps_the_number_of_its_line() -> None:

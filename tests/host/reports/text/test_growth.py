@@ -9,7 +9,7 @@ from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
-from memleak_android.host.reports.text.units import clock, rate_text
+from memleak_android.host.reports.units import clock, rate_text
 from tests.support.builders.profiles import DECODE, REGION, profile
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
@@ -23,7 +23,7 @@ def judged(trend: Trend, bytes_per_s: float = 0.0, rise: int = 0, base: CallSite
 
 
 def answer(*sites: CallSite, span: GrowthSpan | None = SPAN) -> list[str]:
-    made: Profile = replace(profile(), sites=sites, growth=span)
+    made: Profile = replace(profile(), sites=sites, growth_span=span)
     return list(growth_lines(made))
 
 
@@ -44,7 +44,7 @@ def test_what_grows_how_fast_and_its_share() -> None:
 def test_what_has_no_owner() -> None:
     largest = (MappingSum("", 9_000_000, 3), MappingSum("/memfd:x", 4_096, 1))
     unowned = UnownedGrowth(UnownedPart.MAPPINGS, 20_000, 19_000, 21_000, MINUTE_42, 9_000_000, largest)
-    lines = list(growth_lines(replace(profile(), sites=(), growth=SPAN, unowned=(unowned,))))
+    lines = list(growth_lines(replace(profile(), sites=(), growth_span=SPAN, unowned=(unowned,))))
     text = (
         "the process grows by 1.1 ± 0.1 MiB/min since 42:00 in memory of no block and no region that was seen"
     )
