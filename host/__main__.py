@@ -20,10 +20,20 @@ def _open_missing_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
 
 
+def _prefer_installed_packages() -> None:
+    """Moves the folders of PYTHONPATH behind ours: they are the target's, with its versions of numpy or msgspec."""
+    given = {
+        os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder
+    }
+    theirs = {folder for folder in given if not os.path.isdir(os.path.join(folder, "memleak_android"))}
+    sys.path.sort(key=lambda folder: folder in theirs)
+
+
 def main() -> None:
     """Imports the command line here: a worker process imports this file, too, and needs none of it."""
     python_handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_missing_streams()
+    _prefer_installed_packages()
     from memleak_android.host import cli  # takes half a second
 
     signal.signal(signal.SIGINT, python_handler)

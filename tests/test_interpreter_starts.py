@@ -94,6 +94,15 @@ def test_the_session_of_a_device(planted: Path) -> None:
     assert not ran(planted)
 
 
+@pytest.mark.parametrize("package", ["click", "msgspec", "numpy"])
+def test_packages_of_the_target_are_not_ours(package: str, tmp_path: Path) -> None:
+    """PYTHONPATH may have those of another version of Python."""
+    (tmp_path / f"{package}.py").write_text(PLANTED)
+    argv = [sys.executable, "-P", "-m", "memleak_android.host", "report", "--help"]
+    subprocess.run(argv, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert not ran(tmp_path)
+
+
 def test_the_measured_pytest(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     monkeypatch.setattr(

@@ -36,12 +36,13 @@ class Balance:
     """Resident bytes at one instant.
 
     unowned: of mappings without a block, beyond the regions. kept: the allocator's, beyond blocks. mapped: of mappings without a
-    block, the regions in them included.
+    block, the regions in them included. resident: of both, blocks included.
     """
 
     unowned: int
     kept: int
     mapped: int
+    resident: int
     largest: tuple[MappingSum, ...]
 
 
@@ -80,13 +81,14 @@ def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
     """live: LIVE_ROW of one process, blocks and regions. Handles of --pairs are no memory."""
     heap = live[attribution.is_heap(live)]
     blocks, regions = _Ranges.of(heap), _Ranges.of(live[attribution.is_region(live)])
-    unowned, kept, mapped = Counter[str](), 0, 0
+    unowned, kept, mapped, resident = Counter[str](), 0, 0, 0
     number = Counter[str]()
     for one, in_regions, counted in zip(
         mappings, regions.within(mappings), blocks.within(mappings), strict=True
     ):
         if one.part in _OF_OTHERS:
             continue
+        resident += one.rss
         own = one.rss - in_regions
         if counted or one.part == "allocator":
             kept += own - counted
@@ -98,14 +100,14 @@ def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
     largest = tuple(
         MappingSum(name[:256], size, number[name]) for name, size in unowned.most_common(_MAPPINGS_MAX)
     )
-    return Balance(sum(unowned.values()), kept, mapped, largest)
+    return Balance(sum(unowned.values()), kept, mapped, resident, largest)
 
 
 def add_row(recorded: dict[str, Any] | None, timestamp_ns: int, balance: Balance) -> dict[str, Any]:
     """SESSION's "balance" with one row more, which is thinned if it becomes too long."""
     rows = [
         *(recorded["rows"] if recorded else ()),
-        [timestamp_ns, balance.unowned, balance.kept, balance.mapped],
+        [timestamp_ns, balance.unowned, balance.kept, balance.mapped, balance.resident],
     ]
     if len(rows) > ROWS_MAX:
         rows = rows[::2]
@@ -126,12 +128,10 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     OLDER is the fall of what is beyond the counted blocks. Its cause is not told here.
     """
     rows = _rows(recorded, from_ns, to_ns)
-    if (
-        not isinstance(recorded, dict)
-        or len(rows) < INSTANTS_MIN
-        or any(a[0] >= b[0] for a, b in pairwise(rows))
-    ):
+    if not isinstance(recorded, dict) or len(rows) < 2 or any(a[0] >= b[0] for a, b in pairwise(rows)):
         return ()
+    if len(rows) < INSTANTS_MIN:
+        return _unjudged(rows[0], rows[-1], begin_ns)
     seconds = np.array([(row[0] - begin_ns) / 1e9 for row in rows])
     space = np.array([(*row[1:], rows[0][2] - row[2]) for row in rows], np.float64)
     stayed = np.minimum.accumulate(space[::-1], axis=0)[::-1]
@@ -171,15 +171,24 @@ def _rows(recorded: object, from_ns: int, to_ns: int) -> list[Any]:
     return [row for row in recorded["rows"][: 2 * ROWS_MAX] if _is_row(row) and from_ns <= row[0] <= to_ns]
 
 
+def _unjudged(first: Sequence[int], last: Sequence[int], begin_ns: int) -> tuple[UnownedGrowth, ...]:
+    """The rise of resident memory between two readings, of which no trend is known."""
+    rise = last[-1] - first[-1]
+    if rise < RISE_MIN:
+        return ()
+    rate = 1e9 * rise / (last[0] - first[0])
+    return (UnownedGrowth(UnownedPart.RESIDENT, rate, 0.0, 2 * rate, first[0] - begin_ns, rise),)
+
+
 def is_unused(written: UnownedGrowth, reserved: float) -> bool:
     """Whether little of the bytes per second that regions reserve is written to, as of the stacks of threads."""
     return written.high < _USED_SHARE_MIN * reserved
 
 
 def _is_row(row: object) -> bool:
-    if not isinstance(row, (list, tuple)) or len(row) != 4:
+    if not isinstance(row, (list, tuple)) or len(row) != 5:
         return False
-    return all(map(is_size, (row[0], row[1], row[3]))) and type(row[2]) is int and abs(row[2]) < 1 << 62
+    return all(map(is_size, (row[0], row[1], *row[3:]))) and type(row[2]) is int and abs(row[2]) < 1 << 62
 
 
 def _is_mapping(each: object) -> bool:

@@ -38,6 +38,7 @@ from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.answer import MemoryLimit
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
+from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
 from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
 from memleak_android.host.profile.profile import (
@@ -108,8 +109,7 @@ def make_profile(
     shown = sums.shown
     if not tracing.lists_regions:
         shown = without_stacks(shown, _steady_regions(survivors.stacks, growth))
-    if view.most_sites:
-        shown = largest_sums(shown, growth.by_stack, view.most_sites)
+    shown = largest_sums(shown, growth.by_stack, view.most_sites) if view.most_sites else shown
     shares = shares_by_stack(sums.shown_by_process)
     numbers = PlaceNumbers()
     sites = make_sites(shown, sums, namer, growth.by_stack, shares, numbers, progress)
@@ -118,8 +118,11 @@ def make_profile(
     now_ns = survivors.snapshot.timestamp_ns or capture.last_timestamp_ns
     begin_ns, is_end = _begin_ns(capture), view.warmup_ns is not None
     reserved = _growth_of_regions(survivors.stacks, growth)
-    unowned = _that_counts(_unowned(capture, view, begin_ns, now_ns), reserved, totals)
-    without_owner = [each for each in unowned if not (reserved and each.part is UnownedPart.REGIONS)]
+    heap_growth = _heap_growth(survivors.stacks, growth)
+    has_owner = _has_owner([*growth.by_stack.values(), *([heap_growth] if heap_growth else [])], sites)
+    unowned = _that_counts(_unowned(capture, view, begin_ns, now_ns), reserved, totals, has_owner)
+    owned = (UnownedPart.RESIDENT, *([UnownedPart.REGIONS] if reserved else []))
+    without_owner = [each for each in unowned if each.part not in owned]
     unread = _is_unbalanced(capture, view, begin_ns, now_ns, growth.span)
     coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, without_owner, unread)
     profile = Profile(
@@ -143,7 +146,7 @@ def make_profile(
         coverage=coverage,
         unowned=unowned,
         places=judge_places(sites, holding_stacks(shown), numbers, growth, namer),
-        heap_growth=_heap_growth(survivors.stacks, growth) if tracing.traces_heap else None,
+        heap_growth=heap_growth if tracing.traces_heap else None,
     )
     if not is_end:
         return profile
@@ -182,8 +185,15 @@ def _is_unbalanced(capture: Capture, view: View, begin_ns: int, now_ns: int, spa
     return is_unread(recorded, begin_ns + view.warmup_ns, now_ns - view.cooldown_ns)
 
 
+def _has_owner(judged: Sequence[Growth], sites: Sequence[CallSite]) -> bool:
+    """Whether growth of resident memory is explained: a stack or the heap grows, or blocks are held that were not judged."""
+    if judged:
+        return any(each.trend is Trend.GROWS for each in judged)
+    return any(site.kind not in NO_LEAKS for site in sites)
+
+
 def _that_counts(
-    unowned: Sequence[UnownedGrowth], reserved: float, totals: Totals
+    unowned: Sequence[UnownedGrowth], reserved: float, totals: Totals, has_owner: bool
 ) -> tuple[UnownedGrowth, ...]:
     """reserved: bytes per second of regions that grow. Their own stacks tell of them where they are used."""
     left_out = set[UnownedPart]()
@@ -191,6 +201,8 @@ def _that_counts(
         left_out.add(UnownedPart.OLDER)
     if reserved and not any(one.part is UnownedPart.REGIONS and is_unused(one, reserved) for one in unowned):
         left_out.add(UnownedPart.REGIONS)
+    if has_owner or {each.part for each in unowned} - {UnownedPart.RESIDENT, UnownedPart.OLDER}:
+        left_out.add(UnownedPart.RESIDENT)
     return tuple(each for each in unowned if each.part not in left_out)
 
 
@@ -248,6 +260,7 @@ def _target(capture: Capture) -> Target:
         unwind=session.tracing.unwind_mode,
         sample_bytes=session.tracing.sample_bytes,
         exit_status=status if ended and status >= 0 else None,
+        attached=session.target.is_attached,
         package=session.target.package or None,
         serial=session.target.serial or None,
         origin=read_provenance(session.origin),

@@ -21,6 +21,7 @@ OLDER_SHARE_MIN = 0.5  # of growth, that older blocks make up for: above it the 
 _SEES_GROWTH = (Condition.SESSION, Condition.FUNCTIONS, Condition.PROGRAMS, Condition.CALLS, Condition.RECORD)
 _BEYOND_BLOCKS = {
     UnownedPart.REGIONS: "its memory grows, in too few regions of mmap to be judged: measure longer",
+    UnownedPart.RESIDENT: "its resident memory grows, in blocks and regions that it holds already: measure longer",
     UnownedPart.ALLOCATOR: "the allocator's memory grows beyond the blocks: it keeps it, or calls were not seen",
 }
 
@@ -140,8 +141,12 @@ def _of_short_session(profile: Profile) -> Answer:
     if profile.target.exit_status is not None:
         if why := unseen(profile):
             return Answer(AnswerState.CANNOT_TELL, why)
-        is_held = held_places(profile) or profile.totals.unattributed_objects
-        return Answer(AnswerState.HELD_AT_EXIT if is_held else AnswerState.NOT_GROWING)
+        if held_places(profile) or profile.totals.unattributed_objects:
+            return Answer(AnswerState.HELD_AT_EXIT)
+        if why := _beyond_blocks(profile):
+            return Answer(AnswerState.CANNOT_TELL, why)
+        if not profile.target.attached:
+            return Answer(AnswerState.NOT_GROWING)
     span = profile.growth_span
     taken, needed = (span.instants, span.needed) if span else (1, 0)
     snapshots = f"{taken} snapshot{'s' * (taken != 1)}" + (f", {needed} are needed" if needed else "")

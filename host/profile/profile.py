@@ -178,6 +178,7 @@ class Target:
     package: RawText | None = None
     serial: RawText | None = None
     exit_status: Annotated[int, Meta(description="wait status of the ended target")] | None = None
+    attached: Annotated[bool, Meta(description="it ran already: older blocks are unknown")] = False
     origin: Origin = Origin()
 
 

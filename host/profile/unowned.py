@@ -16,6 +16,8 @@ class UnownedPart(StrEnum):
     ALLOCATOR = "allocator"  # in the allocator's mappings, beyond the counted blocks: it keeps them, or calls were not seen
     # Resident bytes rise as the program writes, evenly where it maps few large regions.
     REGIONS = "regions"  # in mappings without a counted block, the ledger's regions included
+    # Resident bytes of all these together: a reserve that is filled rises, though what is held does not.
+    RESIDENT = "resident"  # where nothing else grows; of fewer readings than a trend needs, their rise
     OLDER = "older"  # given back, of blocks from before the session: a loss beyond the counted blocks, as a positive rate
 
 

@@ -75,10 +75,11 @@ class LiveWindow:
         self._stream, theirs = socket.socketpair()
         # -P: import nothing from the working directory
         argv = [sys.executable, "-P", "-m", "memleak_android.host.live", str(theirs.fileno())]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the target's is behind ours
         self._screen, self._modes = screen, termios.tcgetattr(screen)
         with theirs:
             self._process = subprocess.Popen(
-                argv, stdin=keys, stdout=screen, stderr=screen, pass_fds=[theirs.fileno()]
+                argv, stdin=keys, stdout=screen, stderr=screen, pass_fds=[theirs.fileno()], env=environment
             )
         self._changed = threading.Condition()
         self._latest: dict[type[SessionMessage], SessionMessage] = {}

@@ -233,12 +233,20 @@ size_t ml_preload_target_drain(struct ml_preload_target *target, const struct ml
 	return bytes;
 }
 
+bool ml_preload_target_maps_unread(const struct ml_preload_target *target)
+{
+	return __atomic_load_n(&target->view.segment->maps_dirty, __ATOMIC_RELAXED) == ML_MAPS_UNREAD;
+}
+
 void ml_preload_target_watch_maps(struct ml_preload_target *target)
 {
-	ml_u64 hash = 1;
+	ml_u64 hash = 1, since_ns = target->maps_watched_ns;
+	size_t bytes;
 	struct ml_maps_line line;
-	char *text = target->is_gone ? NULL : ml_process_maps_read(target->pid, NULL);
+	char *text;
 
+	target->maps_watched_ns = ml_clock_ns();
+	text = target->is_gone ? NULL : ml_process_maps_read(target->pid, &bytes);
 	if (!text)
 		return;
 	/* An exec that no hook has seen. The maps of a process that is ending break off, before the stack, which is above the segment. */
@@ -249,10 +257,15 @@ void ml_preload_target_watch_maps(struct ml_preload_target *target)
 		hash = (hash ^ line.start) * 0x9e3779b97f4a7c15ull;
 		hash = (hash ^ hash >> 29 ^ line.end) * 0x9e3779b97f4a7c15ull;
 	}
-	free(text);
 	if (target->code_hash && target->code_hash != hash)
 		__atomic_store_n(&target->view.segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
 	target->code_hash = hash;
+	/* A program that sees no /proc any more (chroot, a sandbox): what is read here was so from the last reading on. */
+	if (ml_preload_target_maps_unread(target) && target->code_hash_written != hash) {
+		ml_process_maps_write(target->pid, since_ns, text, bytes);
+		target->code_hash_written = hash;
+	}
+	free(text);
 }
 
 /* ---- modules ------------------------------------------------------------------------------------------ */

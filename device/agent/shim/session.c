@@ -241,10 +241,21 @@ static int open_session(struct session *session)
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
+static void watch_maps(struct session *session, bool only_unread)
+{
+	for (size_t i = 0; i < session->processes.n_targets; i++) {
+		struct ml_preload_target *target = session->processes.targets[i];
+
+		if (!only_unread || ml_preload_target_maps_unread(target))
+			ml_preload_target_watch_maps(target);
+	}
+}
+
 static int write_snapshot(void *context)
 {
 	struct session *session = context;
 
+	watch_maps(session, true);
 	drain(session);
 	ml_preload_processes_drop_left(&session->processes, &session->regions.ledger);
 	return ml_nursery_flush(session->base.nursery) ||
@@ -256,8 +267,7 @@ static int write_status(void *context)
 {
 	struct session *session = context;
 
-	for (size_t i = 0; i < session->processes.n_targets; i++)
-		ml_preload_target_watch_maps(session->processes.targets[i]);
+	watch_maps(session, false);
 	return ml_preload_status(&session->processes, session->base.lost);
 }
 

@@ -31,6 +31,8 @@ struct ml_preload_target {
 	ml_u64 *tails; /* of the rings: the target may write to its own */
 	ml_u64 evidence_records;
 	ml_u64 code_hash; /* of the executable mappings at the last check */
+	ml_u64 code_hash_written; /* of those that the target could not read */
+	ml_u64 maps_watched_ns; /* before the last check */
 	struct ml_maps_texts maps;
 	char next_name[16]; /* its name when last seen inside exec */
 	ml_u32 n_hooked; /* rows written so far */
@@ -81,3 +83,5 @@ int ml_preload_hooked_write(struct ml_preload_target *target);
  * watch.
  */
 void ml_preload_target_watch_maps(struct ml_preload_target *target);
+/* Whether the target could not read its maps itself. */
+bool ml_preload_target_maps_unread(const struct ml_preload_target *target);

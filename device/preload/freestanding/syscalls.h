@@ -112,6 +112,14 @@ static inline int ml_is_error(long result)
 	return result < 0 && result > -4096;
 }
 
+/* 0 where a sandbox refuses the call. */
+static inline ml_u32 ml_own_tid(void)
+{
+	long tid = ML_SYSCALL0(gettid);
+
+	return ml_is_error(tid) ? 0 : (ml_u32)tid;
+}
+
 /* openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC), whose values are the same on all three architectures. */
 static inline long ml_open_to_read(const char *path)
 {

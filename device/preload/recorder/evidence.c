@@ -344,7 +344,7 @@ void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, cons
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_RING_FULL], 1, __ATOMIC_RELAXED);
 		return;
 	}
-	thread->tid = (ml_u32)ML_SYSCALL0(gettid);
+	thread->tid = ml_own_tid();
 	send(view, thread, call, flags);
 	ml_thread_leave(view, thread);
 }

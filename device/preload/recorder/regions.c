@@ -58,7 +58,7 @@ static struct ml_thread *send_event(const struct ml_view *view, struct ml_event 
 	int is_sent = 0;
 
 	event.pid = view->segment->pid;
-	event.tid = (ml_u32)ML_SYSCALL0(gettid);
+	event.tid = ml_own_tid();
 	if (thread) {
 		is_sent = ml_ring_send_event(view, thread, &event);
 		ml_thread_leave(view, thread);

@@ -12,7 +12,7 @@
 
 static void start_slot(struct ml_thread *thread, ml_u64 owner)
 {
-	thread->tid = (ml_u32)ML_SYSCALL0(gettid);
+	thread->tid = ml_own_tid();
 	thread->stack_low = thread->stack_high = 0;
 	thread->foreign_low = thread->foreign_high = 0;
 	thread->countdown = 0;

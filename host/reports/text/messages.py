@@ -32,6 +32,7 @@ UNOWNED = {
     UnownedPart.MAPPINGS: "memory of no block and no region that was seen",
     UnownedPart.ALLOCATOR: "the allocator's memory beyond the blocks: it keeps it, or calls were not seen",
     UnownedPart.REGIONS: "what is written to in regions of mmap",
+    UnownedPart.RESIDENT: "resident memory, of blocks and regions held already",
     UnownedPart.OLDER: "blocks from before the measurement, which were given back",
 }
 

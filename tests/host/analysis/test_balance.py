@@ -45,13 +45,16 @@ def test_what_blocks_and_regions_cover() -> None:
     )
     found = balance_of(mappings, live)
     assert (found.unowned, found.kept, found.mapped) == (36 * KB, (64 - 12 + 20) * KB, (128 + 4) * KB)
+    assert found.resident == (128 + 64 + 20 + 4) * KB
     assert found.largest == (MappingSum("", 32 * KB, 1), MappingSum("/memfd:x", 4 * KB, 1))
 
 
-def rows(*unowned: int, kept: int = 0, regions: int = 0) -> dict[str, object]:
-    """regions: bytes that are written to in each second."""
+def rows(*unowned: int, kept: int = 0, regions: int = 0, resident: int = 0) -> dict[str, object]:
+    """regions, resident: bytes that are written to in each second."""
     return {
-        "rows": [[(i + 1) * SECOND, size, kept, size + i * regions] for i, size in enumerate(unowned)],
+        "rows": [
+            [(i + 1) * SECOND, size, kept, size + i * regions, i * resident] for i, size in enumerate(unowned)
+        ],
         "largest": [["", 7, 2]],
     }
 
@@ -72,7 +75,7 @@ def test_regions_that_are_mostly_reserved() -> None:
 
 
 def test_a_fall_beyond_the_blocks_is_of_older_ones() -> None:
-    recorded = {"rows": [[(i + 1) * SECOND, 0, -i * RISE_MIN, 0] for i in range(9)], "largest": []}
+    recorded = {"rows": [[(i + 1) * SECOND, 0, -i * RISE_MIN, 0, 0] for i in range(9)], "largest": []}
     (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s) == (UnownedPart.OLDER, pytest.approx(RISE_MIN))
 
@@ -86,6 +89,18 @@ def test_too_few_readings_of_a_session_that_is_long_enough() -> None:
     assert not is_unread(few, 0, 60 * SECOND), "it ended"
     assert not is_unread(add_unread(rows(0, 1)), 0, 60 * SECOND), "it ended"
     assert not is_unread(None, 0, 60 * SECOND), "it was not read at all"
+
+
+@pytest.mark.parametrize(("readings", "low"), [(9, RISE_MIN), (4, 0)], ids=["a trend", "too few for one"])
+def test_memory_that_was_allocated_before_it_is_used(readings: int, low: int) -> None:
+    """A vector's reserve that is filled, or the growth of a process that ended before the fifth reading."""
+    (found,) = unowned_growth(rows(*[0] * readings, resident=RISE_MIN), 0, 0, 60 * SECOND)
+    assert (found.part, found.bytes_per_s, found.low) == (
+        UnownedPart.RESIDENT,
+        pytest.approx(RISE_MIN),
+        pytest.approx(low),
+    )
+    assert found.rise == (readings - 1) * RISE_MIN
 
 
 def test_growth_without_an_owner() -> None:
@@ -117,10 +132,10 @@ def test_no_growth(sizes: list[int]) -> None:
         [],
         {"rows": 5},
         {"rows": [[1, 2]] * 9},
-        {"rows": [["1", 2, 3, 4]] * 9},
-        {"rows": [[5, 1, 1, 1]] * 9},
-        {"rows": [[2**70 + i, 1, 1, 1] for i in range(9)]},
-        {"rows": [[i, 1, 1, -i << 20] for i in range(9)]},
+        {"rows": [["1", 2, 3, 4, 5]] * 9},
+        {"rows": [[5, 1, 1, 1, 1]] * 9},
+        {"rows": [[2**70 + i, 1, 1, 1, 1] for i in range(9)]},
+        {"rows": [[i, 1, 1, -i << 20, 1] for i in range(9)]},
     ],
 )
 def test_hostile_recordings(recorded: object) -> None:
@@ -130,7 +145,7 @@ def test_hostile_recordings(recorded: object) -> None:
 def test_long_sessions_keep_fewer_rows() -> None:
     recorded = None
     for i in range(3 * ROWS_MAX):
-        recorded = add_row(recorded, (i + 1) * SECOND, Balance(i * RISE_MIN, 0, i * RISE_MIN, ()))
+        recorded = add_row(recorded, (i + 1) * SECOND, Balance(i * RISE_MIN, 0, i * RISE_MIN, 0, ()))
     assert recorded is not None and ROWS_MAX // 2 <= len(recorded["rows"]) <= ROWS_MAX
     (found,) = unowned_growth(recorded, 0, 0, 3 * ROWS_MAX * SECOND)
     assert found.bytes_per_s == pytest.approx(RISE_MIN)

@@ -81,7 +81,7 @@ def test_places_that_explain_little_are_not_what_it_is_spread_over() -> None:
 
 def test_memory_without_an_owner_counts() -> None:
     unowned = [UnownedGrowth(part, 500, 400, 600, 10**9, 1 << 22) for part in UnownedPart]
-    for each, word in zip(unowned[1:3], ("allocator", "regions"), strict=True):
+    for each, word in zip(unowned[1:4], ("allocator", "regions", "resident"), strict=True):
         hidden = answer_of(measured(unowned=(each,)))
         assert hidden.state is AnswerState.CANNOT_TELL and word in hidden.why
     answer = answer_of(measured(growth(3000), unowned=tuple(unowned)))
@@ -147,6 +147,9 @@ def test_short_sessions() -> None:
     empty = replace(empty_profile(), coverage=DONE)
     line = "NOT GROWING  ./server --port 80 (pid 4711) holds nothing at its exit"
     assert answer_line(empty, answer_of(empty)) == line
+    ran = replace(empty, target=replace(empty.target, attached=True))
+    filled = replace(empty, unowned=(UnownedGrowth(UnownedPart.RESIDENT, 500, 0, 1000, 10**9, 1 << 22),))
+    assert [answer_of(each).state for each in (ran, filled)] == [AnswerState.CANNOT_TELL] * 2
 
 
 @pytest.mark.parametrize("kind", ["pair:fd", "kernel"])

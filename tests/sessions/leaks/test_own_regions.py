@@ -80,6 +80,20 @@ def test_a_full_queue_that_is_attached_to(tracer: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tracer", ["preload", "bpf"])
+def test_a_reserve_that_is_filled(tracer: str, tmp_path: Path) -> None:
+    """A vector doubles too rarely to be judged, and what is resident grows."""
+    found = of_started(tracer, tmp_path, "vector", runs=28)
+    assert found["answer"]["state"] == "cannot_tell" and "resident" in found["answer"]["why"]
+    assert found["measurement"] == "complete"
+
+
+def test_a_program_that_may_not_read_its_own_mappings(tmp_path: Path) -> None:
+    """The agent reads them, and a thread has no number."""
+    found = of_started("preload", tmp_path, "sandbox")
+    assert growing(found) == [("malloc", "block_in_sandbox", "main")]
+
+
+@pytest.mark.parametrize("tracer", ["preload", "bpf"])
 def test_a_child_that_grows_in_the_programs_place(tracer: str, tmp_path: Path) -> None:
     with serving(tmp_path) as fifos:
         found = report(tracer, tmp_path, "--", "timeout", "60", built("arenas"), "libc", *fifos)

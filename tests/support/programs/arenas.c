@@ -2,9 +2,12 @@
 /*
  * An allocator above the kernel's calls. For each byte that comes through the FIFO argv[2] it takes 64 KiB and writes to it, takes and
  * gives back as much, and answers by a byte into argv[3]; `q` ends it. argv[1]: how: libc, syscall (mmap without libc), shm,
- * sbrk; or queue: 100 blocks replace the oldest of a full queue.
+ * sbrk; or queue: 100 blocks replace the oldest of a full queue; vector: of a block that doubles; sandbox: blocks, where the kernel
+ * refuses openat() and gettid() from the first call on.
  */
 #include "libc.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 
 #define BYTES 65536
 
@@ -51,6 +54,38 @@ __attribute__((noipa)) static void *replace_oldest(void)
 	return NULL;
 }
 
+__attribute__((noipa)) static void *push_back(void)
+{
+	static char *vector;
+	static size_t used, capacity = 1 << 20;
+
+	if (!vector || used + BYTES > capacity)
+		vector = realloc(vector, capacity *= 2);
+	used += BYTES;
+	return memset(vector + used - BYTES, 1, BYTES);
+}
+
+static int is_refused(void)
+{
+	struct sock_filter code[] = { BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the number */
+				      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 1, 0),
+				      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_gettid, 0, 1),
+				      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+				      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) };
+	struct sock_fprog filter = { sizeof(code) / sizeof(*code), code };
+
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+__attribute__((noipa)) static void *block_in_sandbox(void)
+{
+	static int is_in;
+
+	if (!is_in && !(is_in = is_refused()))
+		_exit(3);
+	return memset(malloc(BYTES), 1, BYTES);
+}
+
 static void keep(void *nothing)
 {
 	(void)nothing;
@@ -80,7 +115,9 @@ static const struct {
 	     { "syscall", arena_of_kernel, unmap },
 	     { "shm", arena_of_shm, detach },
 	     { "sbrk", arena_of_break, lower_break },
-	     { "queue", replace_oldest, keep } };
+	     { "queue", replace_oldest, keep },
+	     { "vector", push_back, keep },
+	     { "sandbox", block_in_sandbox, free } };
 
 int main(int argc, char **argv)
 {
