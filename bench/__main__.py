@@ -15,18 +15,14 @@ from bench.figures import (
     attach,
     every_process,
     evidence,
-    evidence_report,
     fleet,
     pairs,
-    pairs_report,
     reachability,
     report,
     shim,
-    shim_report,
     snoop,
     unwind,
     unwind_arches,
-    unwind_report,
     whole_file,
 )
 from bench.peers import find_memleak
@@ -53,8 +49,8 @@ def measure_pairs(request: Request) -> tuple[str, dict[str, Any]]:
         f"  probes hit by a pair: {', '.join(f'{count} {cost}' for cost, count in probed.items())}",
         f"  peer: {origin}" if memleak else f"  peer not run: {origin}",
     ]
-    result = {"placements": probed, "peer": origin, **pairs_report.as_json(costs)}
-    return "\n".join([*head, pairs_report.as_text(costs)]), result
+    result = {"placements": probed, "peer": origin, **pairs.as_json(costs)}
+    return "\n".join([*head, pairs.as_text(costs)]), result
 
 
 def measure_shim(request: Request) -> tuple[str, dict[str, Any]]:
@@ -64,12 +60,12 @@ def measure_shim(request: Request) -> tuple[str, dict[str, Any]]:
     result = {
         "left_out": _left_out(chosen),
         "peer": shim.heaptrack_missing(),
-        **shim_report.as_json(runs),
+        **shim.as_json(runs),
     }
     head = [f"  {line}" for line in _left_out(chosen)]
     if reason := shim.heaptrack_missing():
         head.append(f"  peer not run: {reason}")
-    return "\n".join([*head, shim_report.as_text(runs)]), result
+    return "\n".join([*head, shim.as_text(runs)]), result
 
 
 def measure_evidence(request: Request) -> tuple[str, dict[str, Any]]:
@@ -78,8 +74,8 @@ def measure_evidence(request: Request) -> tuple[str, dict[str, Any]]:
     programs_compared = evidence.measure(request.rounds, chosen, request.here)
     swept = evidence.measure(request.rounds, evidence.sweep(FOLDER), request.here)
     head = [f"  {line}" for line in _left_out(chosen)]
-    text = "\n".join([*head, evidence_report.as_text(programs_compared, swept)])
-    return text, {"left_out": _left_out(chosen), **evidence_report.as_json(programs_compared, swept)}
+    text = "\n".join([*head, evidence.as_text(programs_compared, swept)])
+    return text, {"left_out": _left_out(chosen), **evidence.as_json(programs_compared, swept)}
 
 
 def measure_unwind(request: Request) -> tuple[str, dict[str, Any]]:
@@ -91,7 +87,7 @@ def measure_unwind(request: Request) -> tuple[str, dict[str, Any]]:
     unwind.compare(recordings, folder)
     unwind.measure(request.rounds, recordings, folder)
     decoded = whole_file.measure()
-    return unwind_report.as_text(recordings, decoded), unwind_report.as_json(recordings, decoded)
+    return unwind.as_text(recordings, decoded), unwind.as_json(recordings, decoded)
 
 
 def _left_out(chosen: Sequence[programs.Program]) -> list[str]:

@@ -5,11 +5,13 @@ import pty
 import re
 import select
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bench.agent import Outcome
@@ -21,6 +23,7 @@ PACKAGES = ("libbpf-tools", "libc6", "libelf1t64", "zlib1g", "libzstd1")
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _LOADER = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 _PROGRAM = "usr/sbin/memleak-libbpf"
+_PATIENCE_S = 120.0
 _ATTACHED = re.compile(rb"Tracing outstanding")
 
 
@@ -101,9 +104,7 @@ class AttachedMemleak:
                 said += os.read(self._terminal, 1 << 16)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
         os.close(self._terminal)
@@ -129,3 +130,33 @@ def run_heaptrack(argv: Sequence[str], environment: Mapping[str, str], part: Pat
     for file in part.glob("heaptrack.out*"):
         file.unlink()
     return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A tool that traces until SIGINT. ready: its output once its probes are set. calls: in a burst of `snoop`."""
+
+    name: str
+    argv: tuple[str, ...]
+    ready: bytes
+    calls: int = 0
+
+
+@contextmanager
+def running(way: Way, folder: Path, is_armed: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    said = folder / "tool.txt"
+    with open(said, "wb") as output:
+        tool = subprocess.Popen(
+            way.argv, stdout=output, stderr=output, env={**os.environ, "BPFTRACE_STRLEN": "64"}
+        )
+    try:
+        deadline = time.monotonic() + _PATIENCE_S
+        while way.ready not in said.read_bytes() or not is_armed():
+            if tool.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{way.name} did not start: {said.read_text()[-300:]}")
+            time.sleep(0.05)
+        time.sleep(0.5)  # bpftrace says it before it does it
+        yield
+    finally:
+        tool.send_signal(signal.SIGINT)
+        tool.wait()

@@ -4,16 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bench.spread import Spread
+from memleak_android.host.console import aligned
 
 
 def render(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns: the first to the left, all others to the right."""
-    widths = [max(len(row[i]) for row in (heading, *rows)) for i in range(len(heading))]
-    lines = []
-    for row in (heading, *rows):
-        cells = [text.ljust(widths[i]) if i == 0 else text.rjust(widths[i]) for i, text in enumerate(row)]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join(f"  {line}" for line in aligned([heading, *rows], {0}))
 
 
 def number(value: float, digits: int = 1) -> str:

@@ -1,6 +1,7 @@
 """Lines of progress and errors on standard error, and names that cannot steer the terminal they are shown on."""
 
 import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import click
@@ -43,6 +44,16 @@ def say(line: str) -> None:
         raise
     except OSError:
         return
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
+    """Rows as lines of columns. left: the columns that are aligned to the left, the others are to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (
+        [cell.ljust(widths[i]) if i in left else cell.rjust(widths[i]) for i, cell in enumerate(row)]
+        for row in rows
+    )
+    return ["  ".join(row).rstrip() for row in padded]
 
 
 def refuse_command(context: click.Context) -> None:

@@ -97,7 +97,6 @@ READ_BY_NAME = {
     "host/__main__.py": {"open(number, mode, encoding='utf-8', closefd=False)"},
     "host/commands/demo.py": {"path.read_text()"},
     "host/machine/adb/keeper.py": {"path.read_bytes()"},
-    "host/machine/local/capabilities.py": {"open(path, encoding='utf-8', errors='replace')"},
     "host/machine/local/process.py": {"open(path, 'rb', buffering=0)"},
     "host/perf_data/code_locations.py": {
         "(self._root / 'proc/kallsyms').read_text()",

@@ -93,13 +93,9 @@ def _session(pid: int, hook: str, here: Installation) -> Rows:
 
 def _debugger(gdb: str, pid: int) -> Rows:
     """Attached, and left again, as with nothing to do."""
-    subprocess.run(
-        [gdb, "-nx", "-batch", "-p", str(pid)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=True,
-    )
+    silent = subprocess.DEVNULL
+    command = [gdb, "-nx", "-batch", "-p", str(pid)]
+    subprocess.run(command, stdin=silent, stdout=silent, stderr=silent, check=True)
     return np.empty(0, STOP)
 
 

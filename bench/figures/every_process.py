@@ -6,34 +6,22 @@ bcc has no such mode.
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench import machine
+from bench.peers import Way, running
 from bench.programs import compile_c
 from bench.spread import Spread, differences, ratios
 from bench.table import number, render, spread
 
 FILES = 4  # compiled one after the other: a compiler is four processes
 ALLOCATIONS, WORK = 300_000, 200  # of bench/workloads/paced.c
-_PATIENCE_S = 120.0
 _SOURCE = '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint main(void) { puts(getenv("HOME")); return 0; }\n'
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A tool over every process. ready: its output once its probes are set."""
-
-    name: str
-    argv: tuple[str, ...]
-    ready: bytes
 
 
 @dataclass(slots=True)
@@ -96,25 +84,6 @@ def ways(folder: Path) -> list[Way]:
     return [Way("bpftrace, count()", ("bpftrace", "-e", counts), b"Attach"), *found]
 
 
-@contextmanager
-def running(way: Way, folder: Path) -> Iterator[None]:
-    said = folder / "every-process-tool.txt"
-    with open(said, "wb") as output:
-        tool = subprocess.Popen(way.argv, stdout=output, stderr=output)
-    try:
-        deadline = time.monotonic() + _PATIENCE_S
-        # bpftrace says it before it does it.
-        while way.ready not in said.read_bytes() or not machine.foreign_probes():
-            if tool.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"{way.name} did not start: {said.read_text()[-300:]}")
-            time.sleep(0.05)
-        time.sleep(0.5)
-        yield
-    finally:
-        tool.send_signal(signal.SIGINT)
-        tool.wait()
-
-
 def measure(rounds: int, folder: Path) -> list[Load]:
     """In each round each way once, all loads one after the other, and nothing before it."""
     found = loads(folder)
@@ -122,7 +91,7 @@ def measure(rounds: int, folder: Path) -> list[Load]:
         for load in found:
             load.run("")
         for way in ways(folder):
-            with running(way, folder):
+            with running(way, folder, machine.foreign_probes):
                 for load in found:
                     load.run(way.name)
     return found
@@ -153,5 +122,5 @@ def as_text(found: Sequence[Load]) -> str:
 def as_json(found: Sequence[Load]) -> dict[str, Any]:
     return {
         "unit": "seconds of CPU of a load and all its children, one value a round",
-        "loads": [{"name": load.name, "argv": load.argv, "cpu_s": load.cpu_s} for load in found],
+        "loads": [asdict(load) for load in found],
     }

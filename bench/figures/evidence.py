@@ -1,13 +1,15 @@
 """Cost of evidence over plain accounting, by BPF: real programs, and a sweep of the allocation rate."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.agent import Installation, bpf_lines, run_command
 from bench.figures.shim import environment_lines, run_untraced, work_per_second
 from bench.programs import Program, compile_c, paced, real_programs
-from bench.spread import crossing, ratios
+from bench.spread import Spread, crossing, ratios
+from bench.table import losses, number, render, spread
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 RATES = (1_000, 10_000, 50_000, 300_000)  # allocations per second of CPU
@@ -85,3 +87,55 @@ def rate_of_crossing(comparisons: Sequence[Comparison]) -> float | None:
     """Returns the lowest rate at which evidence costs more than LIMIT; None if no measured rate does."""
     points = sorted((one.rate, sorted(one.ratio)[len(one.ratio) // 2]) for one in comparisons)
     return crossing(points, LIMIT)
+
+
+def as_json(programs: Sequence[Comparison], swept: Sequence[Comparison]) -> dict[str, Any]:
+    return {
+        "unit": "seconds of CPU: target and agent without loading, one value a round",
+        "programs": [_one(comparison) for comparison in programs],
+        "sweep": [_one(comparison) for comparison in swept],
+        "limit": LIMIT,
+        "rate_of_crossing": rate_of_crossing(swept),
+    }
+
+
+def as_text(programs: Sequence[Comparison], swept: Sequence[Comparison]) -> str:
+    heading = (
+        "",
+        "allocs/s",
+        "untraced",
+        "inexact",
+        "off",
+        "on",
+        "records",
+        "lost",
+        "on / off",
+        "on / inexact",
+    )
+    crossed = rate_of_crossing(swept)
+    where = f"from {number(crossed, 0)} allocations/s on" if crossed else "at none of the rates measured"
+    return "\n".join(
+        [
+            render(heading, [_row(one.program.name, one) for one in [*programs, *swept]]),
+            "",
+            f"  evidence costs more than {LIMIT - 1:.0%} of CPU {where}   [at most 1.03 on real programs]",
+        ]
+    )
+
+
+def _row(name: str, one: Comparison) -> tuple[str, ...]:
+    medians = [Spread.of(values).median for values in (one.untraced_s, one.inexact_s, one.off_s, one.on_s)]
+    return (
+        name,
+        number(one.rate, 0),
+        *(number(value, 3) for value in medians),
+        f"{one.evidence:,}",
+        losses(one.lost),
+        spread(one.ratio, 3),
+        spread(one.ratio_to_inexact, 3),
+    )
+
+
+def _one(one: Comparison) -> dict[str, Any]:
+    ratios_by_round = {"ratio": one.ratio, "ratio_to_inexact": one.ratio_to_inexact}
+    return {"argv": one.program.argv, **asdict(one), **ratios_by_round}

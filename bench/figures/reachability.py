@@ -3,7 +3,6 @@
 Every way stops the process anew, one after the other, in each round; the order turns round from one to the next.
 """
 
-import ctypes
 import mmap
 import os
 import shutil
@@ -12,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,14 @@ from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.machine.scan.by_agent import scan_by_agent
-from memleak_android.host.machine.scan.local import readable_ranges, scan_memory, stopped_threads
+from memleak_android.host.machine.scan.local import read_words, readable_ranges, scan_memory, stopped_threads
+from memleak_android.host.machine.scan.words import MemoryScan
 
 HERE, AGENT, KEPT, BUFFER, CORE = "this machine", "agent", "kept copy", "one buffer", "gdb's core file"
 MEGABYTES = (100, 1000)
 _BUFFER_BYTES = 512 << 10
 _NO_BLOCKS = np.empty(0, np.uint64)
 _POLL_S = 0.0005  # how exactly a core file's stop is known
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.process_vm_readv.restype = ctypes.c_ssize_t
-_word = ctypes.c_ulong
-_libc.process_vm_readv.argtypes = [ctypes.c_int, ctypes.c_void_p, _word, ctypes.c_void_p, _word, _word]
-
-
-class _Iovec(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
 
 
 @dataclass(slots=True)
@@ -88,19 +79,13 @@ def _ways(pid: int, here: Installation, folder: Path, found: Stops) -> dict[str,
     machine = LocalMachine()
     agent = ReadingAgent(machine, lambda user: FilesInPlace({"memleakd": here.agent}))
 
-    def by_host() -> float:
-        scan = scan_memory(pid, _NO_BLOCKS)
-        found.searched_bytes[HERE] = scan.scanned_bytes
-        return scan.stopped_ns / 1e6
-
-    def by_agent() -> float:
-        scan = scan_by_agent(agent, pid, _NO_BLOCKS)
-        found.searched_bytes[AGENT] = scan.scanned_bytes
+    def searched(name: str, scan: MemoryScan) -> float:
+        found.searched_bytes[name] = scan.scanned_bytes
         return scan.stopped_ns / 1e6
 
     ways = {
-        HERE: by_host,
-        AGENT: by_agent,
+        HERE: lambda: searched(HERE, scan_memory(pid, _NO_BLOCKS)),
+        AGENT: lambda: searched(AGENT, scan_by_agent(agent, pid, _NO_BLOCKS)),
         KEPT: lambda: _copied(pid, is_kept=True),
         BUFFER: lambda: _copied(pid, is_kept=False),
     }
@@ -120,20 +105,15 @@ def _stop_and_copy(pid: int, is_kept: bool) -> float:
         mappings = parse_maps(Path(f"/proc/{pid}/maps").read_text())
         ranges = list(readable_ranges(pid, mappings, threads))
         total = sum(end - start for start, end in ranges)
-        with mmap.mmap(-1, total if is_kept else _BUFFER_BYTES) as memory:
-            if not is_kept:
-                memory.write(bytes(_BUFFER_BYTES))
-            base = ctypes.addressof(window := ctypes.c_char.from_buffer(memory))
-            begin_ns, at = time.monotonic_ns(), 0
-            for start, end in ranges:
-                for piece in range(start, end, _BUFFER_BYTES):
-                    size = min(end - piece, _BUFFER_BYTES)
-                    local, remote = _Iovec(base + at, size), _Iovec(piece, size)
-                    _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
-                    at += size if is_kept else 0
-            taken_ns = time.monotonic_ns() - begin_ns
-            del window
-    return taken_ns / 1e6
+        words = np.frombuffer(mmap.mmap(-1, total if is_kept else _BUFFER_BYTES), np.uint64)
+        if not is_kept:
+            words[:] = 0
+        begin_ns, at = time.monotonic_ns(), 0
+        for start, end in ranges:
+            for piece in range(start, end, _BUFFER_BYTES):
+                got = read_words(pid, piece, min(end - piece, _BUFFER_BYTES), words[at:])
+                at += len(got) if is_kept else 0
+        return (time.monotonic_ns() - begin_ns) / 1e6
 
 
 def _core_file(gdb: str, pid: int, path: Path) -> float:
@@ -166,15 +146,7 @@ def _ratios(stops: Stops) -> dict[str, list[float]]:
 def as_json(heaps: Sequence[Stops]) -> dict[str, Any]:
     return {
         "unit": "ms, one value a round",
-        "heaps": [
-            {
-                "megabytes": one.megabytes,
-                "searched_bytes": one.searched_bytes,
-                "ways": one.ms,
-                "ratios": _ratios(one),
-            }
-            for one in heaps
-        ],
+        "heaps": [asdict(one) | {"ratios": _ratios(one)} for one in heaps],
     }
 
 

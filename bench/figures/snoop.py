@@ -1,12 +1,8 @@
 """Cost of one snooped call, compared with bpftrace: one function in a loop, paired rounds in one process."""
 
-import os
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +10,10 @@ from pathlib import Path
 from bench.agent import Installation
 from bench.clocks import children_cpu_s
 from bench.loop import LoopProcess
+from bench.peers import Way, running
 from bench.table import render, spread
 
 CALLS, EVENT_CALLS = 200_000, 50_000
-_PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One tool in one mode. ready: its output once its probes are set. calls: in a burst."""
-
-    name: str
-    argv: tuple[str, ...]
-    ready: bytes
-    calls: int = CALLS
 
 
 @dataclass(slots=True)
@@ -44,9 +30,11 @@ def ways(here: Installation, program: Path, pid: int, folder: Path) -> list[Way]
     ours = (sys.executable, "-m", "memleak_android.host", "snoop", "--pid", str(pid), "-f", "called")
     ready = b"functions probed after"
     found = [
-        Way("snoop --statistics", (*ours, "--statistics"), ready),
-        Way("snoop, entries only", (*ours, "--statistics", "--returns", "none"), ready),
-        Way("snoop --returns instructions", (*ours, "--statistics", "--returns", "instructions"), ready),
+        Way("snoop --statistics", (*ours, "--statistics"), ready, CALLS),
+        Way("snoop, entries only", (*ours, "--statistics", "--returns", "none"), ready, CALLS),
+        Way(
+            "snoop --returns instructions", (*ours, "--statistics", "--returns", "instructions"), ready, CALLS
+        ),
         Way("snoop, lines", (*ours, "--arguments", "int,hex->int"), ready, EVENT_CALLS),
         Way("snoop --json", (*ours, "--json", str(folder / "calls.jsonl"), "--force"), ready, EVENT_CALLS),
     ]
@@ -64,8 +52,8 @@ def ways(here: Installation, program: Path, pid: int, folder: Path) -> list[Way]
     attach = ("bpftrace", "-p", str(pid), "-e")
     return [
         *found,
-        Way("bpftrace, hist()", (*attach, histogram), b"Attaching"),
-        Way("bpftrace, entry count()", (*attach, f"{entry} {{ @n = count(); }}"), b"Attaching"),
+        Way("bpftrace, hist()", (*attach, histogram), b"Attaching", CALLS),
+        Way("bpftrace, entry count()", (*attach, f"{entry} {{ @n = count(); }}"), b"Attaching", CALLS),
         Way("bpftrace, printf()", (*attach, lines), b"Attaching", EVENT_CALLS),
     ]
 
@@ -87,20 +75,8 @@ def measure(rounds: int, program: Path, here: Installation, folder: Path) -> lis
 
 
 def _traced(way: Way, loop: LoopProcess, folder: Path) -> tuple[float, float]:
-    said = folder / "snoop-tool.txt"
-    with open(said, "wb") as output:
-        tool = subprocess.Popen(
-            way.argv, stdout=output, stderr=output, env={**os.environ, "BPFTRACE_STRLEN": "64"}
-        )
-    deadline = time.monotonic() + _PATIENCE_S
-    while way.ready not in said.read_bytes():
-        if tool.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"{way.name} did not start: {said.read_text()[-300:]}")
-        time.sleep(0.05)
-    time.sleep(0.5)  # bpftrace says it before it does it
-    bursts = [loop.run(way.calls) for _ in range(2)]
-    tool.send_signal(signal.SIGINT)
-    tool.wait()
+    with running(way, folder):
+        bursts = [loop.run(way.calls) for _ in range(2)]
     return min(one.cpu_ns for one in bursts), min(one.wall_ns for one in bursts)
 
 

@@ -4,17 +4,26 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.clocks import children_cpu_s
 from bench.figures.unwind_once import Samples, unwind
+from bench.figures.whole_file import WholeFile
+from bench.spread import Spread, ratios
+from bench.table import number, render, spread
 from tests.support.oracles import dwfl as dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 
 UNWINDSTACK = "MEMLEAK_UNWINDSTACK"  # names bench/figures/unwindstack_samples.cc, built (docs/contributing/benchmarks.md)
 PASSES = 4  # the first is cold, the best of the others is warm
-OURS = ("compiled",)
+ROWS = (
+    "libdwfl cold", "libdwfl warm", "libunwindstack cold", "libunwindstack warm", "perf script",
+    "compiled cold", "compiled cold, cached", "compiled warm",
+)  # fmt: skip
+_PEERS = {"cold": "libdwfl cold", "warm": "libdwfl warm"}
 
 
 @dataclass(slots=True)
@@ -60,7 +69,7 @@ def compare(recordings: list[Recording], folder: Path) -> None:
     for one in recordings:
         if not one.missing:
             samples = Samples(one.path, folder / "tables")
-            traces, _ = unwind(samples, "compiled", 2)
+            traces, _ = unwind(samples, 2)
             theirs = _chains_by(program, folder, one, samples, passes=1)
             ours = dwfl_oracle.joined([dwfl_oracle.chains_of(trace) for trace in traces])
             one.samples, one.frames = len(ours.offsets) - 1, len(ours.lookup)
@@ -92,11 +101,10 @@ def _measure_round(one: Recording, folder: Path, program: Path) -> None:
         _add(one, "libunwindstack cold", others[0])
         _add(one, "libunwindstack warm", min(others[1:]))
     del samples
-    for engine in OURS:
-        cold, *warm = _ours(one, "-", engine)
-        _add(one, f"{engine} cold", cold)
-        _add(one, f"{engine} warm", min(warm))
-        _add(one, f"{engine} cold, cached", _ours(one, str(folder / "tables"), engine)[0])
+    cold, *warm = _ours(one, "-")
+    _add(one, "compiled cold", cold)
+    _add(one, "compiled warm", min(warm))
+    _add(one, "compiled cold, cached", _ours(one, str(folder / "tables"))[0])
     if perf := _perf_script(one):
         _add(one, "perf script", perf)
 
@@ -113,8 +121,8 @@ def _chains_by(
     )
 
 
-def _ours(one: Recording, tables: str, engine: str) -> list[float]:
-    command = [sys.executable, "-m", "bench.figures.unwind_once", str(one.path), tables, engine, str(PASSES)]
+def _ours(one: Recording, tables: str) -> list[float]:
+    command = [sys.executable, "-m", "bench.figures.unwind_once", str(one.path), tables, str(PASSES)]
     environment = dict(os.environ, OPENBLAS_NUM_THREADS="1")
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     seconds: list[float] = json.loads(done.stdout)["seconds"]
@@ -132,3 +140,53 @@ def _cpu(command: list[str]) -> float:
     before = children_cpu_s()
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return children_cpu_s() - before
+
+
+def as_text(recordings: Sequence[Recording], whole: WholeFile) -> str:
+    parts = [
+        _recording(one) if not one.missing else f"  {one.name} not run: {one.missing}" for one in recordings
+    ]
+    return "\n".join([*parts, _whole(whole)])
+
+
+def _recording(one: Recording) -> str:
+    head = (
+        f"  {one.name}: {one.samples:,} samples, {one.frames / one.samples:.1f} frames each; "
+        f"chains that differ from libdwfl: {one.differ}"
+        + (f", and {one.made_up} that it goes on with where no code is mapped" if one.made_up else "")
+        + (f"; of libunwindstack's {one.unwindstack_differ:,}" if one.unwindstack_differ is not None else "")
+    )
+    rows = []
+    for row in (name for name in ROWS if name in one.seconds):
+        seconds = one.seconds[row]
+        cells = [row, spread([1e6 * s / one.samples for s in seconds], 2)]
+        cells.append(number(1e9 * Spread.of(seconds).median / one.frames, 0))
+        rows.append([*cells, _times(one, row), _against_perf(one, row)])
+    heading = ["CPU", "µs per sample", "ns per frame", "× libdwfl", "× perf script"]
+    return f"{head}\n{render(heading, rows)}"
+
+
+def _times(one: Recording, row: str) -> str:
+    peer = _PEERS["warm" if row.endswith("warm") else "cold"]
+    if row in (*_PEERS.values(), "perf script"):
+        return ""
+    return spread(ratios(one.seconds[peer], one.seconds[row]), 1)
+
+
+def _against_perf(one: Recording, row: str) -> str:
+    if "perf script" not in one.seconds or row == "perf script" or row.startswith("libdwfl"):
+        return ""
+    return number(Spread.of(ratios(one.seconds["perf script"], one.seconds[row])).median, 1)
+
+
+def _whole(one: WholeFile) -> str:
+    if one.missing:
+        return f"  whole file not run: {one.missing}"
+    return (
+        f"  {one.path}, all {one.functions:,} FDEs into {one.rows:,} rows: {one.ours_s:.2f} s, pyelftools {one.pyelftools_s:.1f} s"
+        f" ({one.pyelftools_s / one.ours_s:.0f} times)"
+    )
+
+
+def as_json(recordings: Sequence[Recording], whole: WholeFile) -> dict[str, Any]:
+    return {"recordings": [asdict(one) for one in recordings], "whole_file": asdict(whole)}

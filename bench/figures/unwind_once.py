@@ -1,7 +1,7 @@
-"""One process that unwinds one recording: `python -m bench.figures.unwind_once RECORDING TABLES|- ENGINE PASSES`.
+"""One process that unwinds one recording: `python -m bench.figures.unwind_once RECORDING TABLES|- PASSES`.
 
 Prints JSON: samples, frames, CPU seconds of each pass over all samples. The first is cold: it opens the files and decodes
-their rules. TABLES: a folder of decoded rules. ENGINE: compiled or scalar. Neither parsing nor naming is timed nor reading the
+their rules. TABLES: a folder of decoded rules. Neither parsing nor naming is timed nor reading the
 recording's pages; libdwfl and perf are timed without them, too.
 """
 
@@ -33,10 +33,9 @@ class Samples:
             area.words[:: mmap.PAGESIZE // 8].max(initial=0)  # touches every page
 
 
-def unwind(samples: Samples, engine: str, passes: int) -> tuple[list[TraceBatch], list[float]]:
+def unwind(samples: Samples, passes: int) -> tuple[list[TraceBatch], list[float]]:
     """The traces of each batch, and CPU seconds by pass."""
-    path = library_path() if engine == "compiled" else None
-    unwinder = BatchUnwinder(samples.spaces, samples.files, frame_pointers=False, engine=path)
+    unwinder = BatchUnwinder(samples.spaces, samples.files, frame_pointers=False, engine=library_path())
     seconds = []
     for _ in range(passes):
         begin = time.process_time()
@@ -45,9 +44,9 @@ def unwind(samples: Samples, engine: str, passes: int) -> tuple[list[TraceBatch]
     return traces, seconds
 
 
-def main(recording: str, tables: str, engine: str, passes: str) -> None:
+def main(recording: str, tables: str, passes: str) -> None:
     samples = Samples(Path(recording), None if tables == "-" else Path(tables))
-    traces, seconds = unwind(samples, engine, int(passes))
+    traces, seconds = unwind(samples, int(passes))
     count, frames = sum(map(len, samples.batches)), sum(len(one.address) for one in traces)
     print(json.dumps({"samples": count, "frames": frames, "seconds": seconds}))
 

@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads from stdin how many malloc+free pairs to run; prints "CPU_NS WALL_NS\n" of the whole burst. */
+/* malloc+free pairs. */
 #define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "burst.h"
 
 static void *volatile sink;
-
-static double now(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 __attribute__((noinline)) static void run(long pairs)
 {
@@ -38,24 +26,7 @@ __attribute__((noinline)) static int descend(int depth, long pairs)
 	return frame[0];
 }
 
-int main(void)
+static void burst(long pairs)
 {
-	char line[64];
-
-	for (;;) {
-		ssize_t length = read(STDIN_FILENO, line, sizeof(line) - 1);
-		double cpu, wall;
-
-		if (length <= 0)
-			return 0;
-		line[length] = '\0';
-		cpu = now(CLOCK_THREAD_CPUTIME_ID);
-		wall = now(CLOCK_MONOTONIC);
-		(void)descend(40, atol(line));
-		cpu = now(CLOCK_THREAD_CPUTIME_ID) - cpu;
-		wall = now(CLOCK_MONOTONIC) - wall;
-		length = snprintf(line, sizeof(line), "%.0f %.0f\n", cpu, wall);
-		if (write(STDOUT_FILENO, line, (size_t)length) != length)
-			return 1;
-	}
+	(void)descend(40, pairs);
 }

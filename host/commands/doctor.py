@@ -1,18 +1,23 @@
 """`doctor`: what this machine allows, and which tracer would be used."""
 
-from collections.abc import Iterator
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import click
 
 from memleak_android.host.commands.conflicts import refuse_conflicts
-from memleak_android.host.commands.doctor_device import device_lines
+from memleak_android.host.commands.doctor_device import capability_lines, device_lines
 from memleak_android.host.commands.options import TargetOptions, TracingOptions, takes_options
 from memleak_android.host.commands.session_plan import app_request, session_options
 from memleak_android.host.commands.target import chosen_machine
 from memleak_android.host.console import Invocation
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
+from memleak_android.host.machine.capabilities import bpf_refusal
+from memleak_android.host.machine.local.machine import probe_local
+from memleak_android.host.machine.local.process import read_text
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bcc import debian_module
 from memleak_android.host.tracers.local.bpf import plan_session
@@ -30,36 +35,38 @@ def doctor(invocation: Invocation, /, target: TargetOptions, tracing: TracingOpt
         for name, value in device_lines(machine, app_request(target), target.pid, tracing.tracer):
             click.echo(f"{name:<22} {value}")
         return 0
-    capabilities = probe_local()
-    for name, value in _machine_lines(capabilities):
+    found = probe_local()
+    for name, value in _machine_lines(found):
         click.echo(f"{name:<22} {value}")
     if target.pid is not None or command is not None:
         refuse_conflicts(command, target, tracing)
         options = session_options(command, target, tracing)
-        for name, value in _target_lines(options, choose_tracer(tracing.tracer, options.pid, capabilities)):
+        for name, value in _target_lines(
+            options, choose_tracer(tracing.tracer, options.pid, bpf_refusal(found))
+        ):
             click.echo(f"{name:<22} {value}")
     return 0
 
 
-def _machine_lines(found: Capabilities) -> Iterator[tuple[str, str]]:
-    yield "machine", f"{found.machine}, kernel {found.kernel}, uid {found.uid}"
-    for name, error in (
-        ("load BPF programs", found.bpf_error),
-        ("place uprobes", found.uprobe_error),
-        ("ring buffer", found.ring_buffer_error),
-        ("mappable arrays", found.mappable_array_error),
-        ("read user memory", found.probe_read_user_error),
-        ("attach cookies", found.attach_cookie_error),
-    ):
-        yield name, f"no: {error}" if error else "yes"
-    yield "kernel BTF", "yes" if found.has_btf else "no (not needed for programs)"
-    yield "lockdown", found.lockdown or "none"
+def _machine_lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "machine", f"{platform.machine()}, kernel {platform.release()}, uid {os.geteuid()}"
+    yield from capability_lines(found)
+    yield "lockdown", _lockdown()
     for name in ("memleakd", "libmemleak.so"):
         yield name, _binary(name)
     yield "--tracer bcc", _bcc()
-    refusal = found.bpf_refusal
+    refusal = bpf_refusal(found)
     yield "--pid N", f"by plt ({refusal})" if refusal else "by bpf (--tracer plt works too)"
     yield "-- CMD", f"by preload ({refusal})" if refusal else "by bpf (--tracer preload works too)"
+
+
+def _lockdown() -> str:
+    """The bracketed word of `none [integrity] confidentiality`."""
+    try:
+        text = read_text("/sys/kernel/security/lockdown")
+    except OSError:
+        return "none"
+    return text.partition("[")[2].partition("]")[0] or "none"
 
 
 def _binary(name: str) -> str:

@@ -10,8 +10,8 @@ from memleak_android.host.machine.adb.app import App, find_app, lacks_wrap_scrip
 from memleak_android.host.machine.adb.facts import DeviceFacts, read_facts
 from memleak_android.host.machine.adb.process import RemoteProcess
 from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.capabilities import bpf_refusal, probe_agent
 from memleak_android.host.machine.target import Target
-from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
 from memleak_android.host.tracers.android.device import AppRequest
 from memleak_android.host.tracers.android.route import Situation, bpf_route, choose_route, routes
 from memleak_android.host.tracers.android.wrap import app_arch, wrap_script
@@ -24,9 +24,9 @@ _CAPABILITIES = (
     ("BPF for uprobes", "bpf_uprobe_programs"),
     ("ring buffer", "bpf_ring_buffer"),
     ("mappable arrays", "bpf_mappable_array"),
+    ("read user memory", "read_user_memory"),
     ("attach cookies", "attach_cookie"),
     ("follow mappings", "sideband"),
-    ("follow forks", "fork_events"),
 )
 
 
@@ -40,7 +40,10 @@ def device_lines(
     if isinstance(found, TracerError):
         yield "agent", f"no: {found}"
     else:
-        yield from _capabilities(found)
+        yield "agent", f"memleakd {one_line(str(found.get('agent', '')))}, runs there"
+        yield from capability_lines(found)
+        yield "follow forks", "yes" if found.get("fork_events") else "no"
+        yield "page size", f"{found.get('page_bytes', 'unknown')} bytes"
     refusal = str(found) if isinstance(found, TracerError) else bpf_refusal(found)
     app = find_app(target, request.package, request.user) if request else None
     is_64_bit = target.arch != "arm32"
@@ -92,12 +95,12 @@ def _probe(target: Target) -> Mapping[str, Any] | TracerError:
         return error
 
 
-def _capabilities(found: Mapping[str, Any]) -> Iterator[Line]:
-    yield "agent", f"memleakd {one_line(str(found.get('agent', '')))}, runs there"
+def capability_lines(found: Mapping[str, Any]) -> Iterator[Line]:
+    """found: of probe_agent()."""
+    errors: Mapping[str, str] = found.get("errors", {})
     for label, name in _CAPABILITIES:
-        yield label, "yes" if found.get(name) else "no"
+        yield label, "yes" if found.get(name) else f"no: {errors[name]}" if name in errors else "no"
     yield "kernel BTF", "yes" if found.get("kernel_btf") else "no (not needed for programs)"
-    yield "page size", f"{found.get('page_bytes', 'unknown')} bytes"
 
 
 def _app(target: Target, app: App) -> Iterator[Line]:

@@ -20,7 +20,7 @@ from memleak_android.host.commands.options import (
     user_option,
 )
 from memleak_android.host.commands.values import PID, TID
-from memleak_android.host.console import one_line, say
+from memleak_android.host.console import aligned, one_line, say
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.app import find_app, wait_for_process
 from memleak_android.host.machine.adb.device import AdbDevice
@@ -77,11 +77,7 @@ def _chosen_row(wish: Wish) -> DeviceRow:
 def table(rows: Sequence[DeviceRow]) -> list[str]:
     """Aligned lines, the headings first."""
     cells = [HEADINGS, *(_cells(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
+    return aligned(cells, range(len(HEADINGS)))
 
 
 def _cells(row: DeviceRow) -> tuple[str, ...]:

@@ -30,7 +30,11 @@ class Dataset:
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
             for name in () if is_object_store(self._files) else _FOLDERS:
-                self._make_folder(self._path(name))
+                path = self._path(name)
+                if self._is_local:
+                    make_folder(Path(path))
+                else:
+                    self._files.makedirs(path, exist_ok=True)
             self._files.invalidate_cache()
             found = self._listed()
         except Exception as error:  # noqa: BLE001 - each store raises what its library does
@@ -85,12 +89,6 @@ class Dataset:
         """In one step: an object store's objects appear whole."""
         with replacing(Path(path)) if self._is_local else self._files.open(path, "wb") as stream:
             stream.write(data)
-
-    def _make_folder(self, path: str) -> None:
-        if self._is_local:
-            make_folder(Path(path))
-        else:
-            self._files.makedirs(path, exist_ok=True)
 
     @property
     def _is_local(self) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from memleak_android.host.fleet import answers
 from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.merging import Held, merge, percentile, read_recordings, versions
-from memleak_android.host.fleet.rows import broken_row, read_frames
+from memleak_android.host.fleet.rows import broken_row
 from memleak_android.host.fleet.run import Worked
 from memleak_android.host.fleet.schema import RECORDINGS, SITES, from_parquet
 from memleak_android.host.fleet.sources import RefusedSource
@@ -53,6 +53,7 @@ def make_fleet_profile(
     held = merge(rows, pa.concat_tables([SITES.empty_table().select(_SITE_COLUMNS), *parts]).combine_chunks())
     frames = _frames(dataset, keys, [len(part) for part in parts], held)
     sums = answers.version_sums(held)
+    lost = sum(row.state in (RecordingState.BROKEN, RecordingState.INCOMPLETE) for row in rows)
     sites = _prevalences(held, frames)
     return FleetProfile(
         recordings=tuple(rows),
@@ -60,7 +61,7 @@ def make_fleet_profile(
         sites=sites,
         changes=tuple(answers.version_changes(held, frames)),
         only_on=tuple(answers.only_on(held, frames)),
-        mean=_mean_profile(held, sites, now_s, is_incomplete=_lost(rows) > max_lost),
+        mean=_mean_profile(held, sites, now_s, is_incomplete=lost > max_lost * max(len(rows), 1)),
         notes=(
             *notes_of_clocks(rows),
             *_notes_of_durations([version.median_duration_s for version in sums]),
@@ -71,12 +72,6 @@ def make_fleet_profile(
         ),
         cache=tuple(worked.cached.values()),
     )
-
-
-def _lost(rows: Sequence[RecordingRow]) -> float:
-    """Share of broken and incomplete recordings."""
-    lost = sum(row.state in (RecordingState.BROKEN, RecordingState.INCOMPLETE) for row in rows)
-    return lost / max(len(rows), 1)
 
 
 def _frames(
@@ -91,7 +86,7 @@ def _frames(
         (table,) = dataset.read("sites", [keys[part]], ("frames",))
         rows = table["frames"].take(pa.array(held.first_row[sites] - (ends[part] - lengths[part])))
         for site, frames in zip(sites.tolist(), rows.to_pylist(), strict=True):
-            found[site] = read_frames(frames)
+            found[site] = tuple(Frame(address=0, method="", **row) for row in frames)
     return found
 
 

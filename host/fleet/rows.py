@@ -104,11 +104,6 @@ def _frame(frame: Frame) -> dict[str, Any]:
     return {column: getattr(frame, column) for column in _FRAME_COLUMNS} | names
 
 
-def read_frames(rows: list[dict[str, Any]]) -> tuple[Frame, ...]:
-    """Frames of a row's column `frames`."""
-    return tuple(Frame(address=0, method="", **row) for row in rows)
-
-
 def _table(schema: pa.Schema, **row: object) -> pa.Table:
     return pa.Table.from_pylist([row], schema=schema)
 

@@ -27,16 +27,17 @@ class LivePrint:
         self._with_entries = with_entries
 
     def write(self, events: Iterable[CallEvent]) -> None:
-        lines = [self._line(event) for event in events if event.type != _ENTRY or self._is_shown(event)]
+        lines = [
+            self._line(event)
+            for event in events
+            if event.type != _ENTRY or self._with_entries or not self._functions[event.number].has_return
+        ]
         if lines:
             self._output.write("\n".join(lines) + "\n")
             self._output.flush()
 
     def close(self) -> None:
         pass
-
-    def _is_shown(self, event: CallEvent) -> bool:
-        return self._with_entries or not self._functions[event.number].has_return
 
     def _line(self, event: CallEvent) -> str:
         kind, number, timestamp_ns, _, depth, tgid, tid, arguments, result, duration_ns, stack = event

@@ -9,6 +9,7 @@ from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
 from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.capabilities import bpf_refusal, probe_agent
 from memleak_android.host.machine.target import Target
 from memleak_android.host.snoop.agent_lines import SnoopOptions, snoop_lines
 from memleak_android.host.snoop.placing import SnoopPlan
@@ -16,7 +17,6 @@ from memleak_android.host.snoop.planning import of_each
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.android.bpf import check_word_size, path_of
-from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
 
 
 class RemoteSnoop:

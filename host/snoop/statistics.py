@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.console import aligned
 from memleak_android.host.wire.calls import SUB_BUCKETS, CountedFunction
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -114,8 +115,7 @@ def table_lines(functions: Sequence[FunctionStatistics]) -> list[str]:
     """Aligned rows; the last line counts functions without calls."""
     called = [one for one in functions if one.calls or one.filtered]
     cells = [_HEADINGS, *(_cells(one) for one in called)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [_line(row, widths) for row in cells] if called else []
+    lines = aligned(cells, {0}) if called else []
     lines += [remark for one in called for remark in _remarks(one)]
     if len(called) < len(functions):
         lines.append(f"{len(functions) - len(called)} of {len(functions)} functions were not called")
@@ -151,11 +151,6 @@ def _cells(one: FunctionStatistics) -> tuple[str, ...]:
     times = [one.min_ns, one.mean_ns, *one.quantiles, one.max_ns] if one.returns else []
     shown = [show_duration(value) for value in times] or [""] * 6
     return name, f"{one.calls:,}", f"{one.active:,}", show_duration(one.total_ns), *shown
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-    return "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
 
 
 def _remarks(one: FunctionStatistics) -> Iterator[str]:

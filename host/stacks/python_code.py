@@ -85,12 +85,9 @@ def line_of(code: PythonCode, offset: int) -> int | None:
 
 @lru_cache(maxsize=64)
 def _table(code: PythonCode) -> tuple[list[int], list[int | None]]:
-    found = list(_READERS.get(code.lines, _no_lines)(code))
+    read = _READERS.get(code.lines)
+    found = list(read(code)) if read is not None else []
     return [end for end, _ in found], [line for _, line in found]
-
-
-def _no_lines(code: PythonCode) -> Lines:
-    return iter(())
 
 
 def _linetable(code: PythonCode) -> Lines:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from memleak_android.host.wire import frame_chains, interrupted_stack, python_frames, sparse_stack, stack_tail
 from memleak_android.host.wire.blocks import FIXUPS, Block, EvidenceFlag, Rows
 from memleak_android.host.wire.frame_chains import SentChains
+from memleak_android.host.wire.packed import has
 from memleak_android.host.wire.payloads import EvidenceBatch, decode_evidence
 from memleak_android.host.wire.python_frames import SentPython
 from memleak_android.unwind.arch import Arch
@@ -91,7 +92,7 @@ def _join(
         stack_length=length,
         stack_bytes=stack,
         space=spaces[indexes],
-        at_return=(rows["flags"] & np.uint16(EvidenceFlag.AT_RETURN)) != 0,
+        at_return=has(rows, EvidenceFlag.AT_RETURN),
         extra_memory=_second_stacks(gathered, rows),
     )
     chains = [
@@ -109,7 +110,7 @@ def _fill(
 ) -> None:
     """Copies the slices of records to their offsets: whole slices, and the known words of sparse ones."""
     rows = evidence.rows[records]
-    sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+    sparse = has(rows, EvidenceFlag.STACK_SPARSE)
     whole = np.flatnonzero(~sparse)
     starts, sizes = evidence.stack_offset[records[whole]].tolist(), rows["stack_bytes"][whole].tolist()
     for to, start, size in zip(offset[whole].tolist(), starts, sizes, strict=True):

@@ -1,6 +1,5 @@
 """Function symbols of ELF files as sorted columns: vaddr → symbol by binary search, many at once."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +39,11 @@ class SymbolTable:
     """
 
     def __init__(self, files: list[ElfSections]) -> None:
-        parts = [part for elf in files for part in _read_tables(elf)]
+        parts = [
+            (strings, _function_rows(elf, symbols, strings))
+            for elf in files
+            for _, symbols, strings in elf.symbol_tables()
+        ]
         self._strings = [strings for strings, _ in parts]
         columns = [
             np.column_stack((rows, np.full(len(rows), i, np.uint64))) for i, (_, rows) in enumerate(parts)
@@ -101,13 +104,8 @@ class SymbolTable:
         return (untyped, underscores, int(binding == STB_LOCAL), len(name), name)
 
 
-def _read_tables(elf: ElfSections) -> Iterator[tuple[memoryview, NDArray[np.uint64]]]:
-    """(string table, rows) per symbol section; row = start, size, name, binding, type, section end."""
-    for _, symbols, strings in elf.symbol_tables():
-        yield strings, _function_rows(elf, symbols, strings)
-
-
 def _function_rows(elf: ElfSections, symbols: NDArray[np.void], strings: memoryview) -> NDArray[np.uint64]:
+    """Row = start, size, name, binding, type, section end."""
     executable = np.array([bool(s.flags & SHF_EXECINSTR) for s in elf.sections])
     section_end = np.array([(s.vaddr + s.size) & (2**64 - 1) for s in elf.sections], np.uint64)
     kind, section = symbols["info"] & 15, symbols["section"]

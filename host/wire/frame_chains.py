@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import FRAME_CHAIN, FRAME_CHAIN_MAX, EvidenceFlag, Rows
-from memleak_android.host.wire.packed import WORD, Ints, counted_fault, ranges, structures, words
+from memleak_android.host.wire.packed import WORD, Ints, counted_fault, has, ranges, structures, words
 from memleak_android.unwind.maps import AddressSpace
 from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
 from memleak_android.unwind.walk import frame_chain
@@ -33,23 +33,19 @@ class SentChains(NamedTuple):
 
 def offsets(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
     """Byte offset in `data` of each record's chain, -1 = it has none. Sparse words must have been checked."""
-    return np.where(_has(rows), _stack_ends(data, rows, stack_offset), -1)
+    return np.where(has(rows, EvidenceFlag.FRAME_CHAIN), _stack_ends(data, rows, stack_offset), -1)
 
 
 def ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
     """Byte offset in `data` behind each record's stack and its chain, which fault() must have checked."""
     end = _stack_ends(data, rows, stack_offset)
-    has = _has(rows)
-    end[has] += _HEAD + WORD * structures(data, end[has], FRAME_CHAIN)["n_frames"].astype(np.int64)
+    sent = has(rows, EvidenceFlag.FRAME_CHAIN)
+    end[sent] += _HEAD + WORD * structures(data, end[sent], FRAME_CHAIN)["n_frames"].astype(np.int64)
     return end
 
 
-def _has(rows: Rows) -> NDArray[np.bool_]:
-    return np.asarray((rows["flags"] & np.uint16(EvidenceFlag.FRAME_CHAIN)) != 0)
-
-
 def _stack_ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
-    sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+    sparse = has(rows, EvidenceFlag.STACK_SPARSE)
     size = (rows["stack_bytes"].astype(np.int64) + 7) & ~7
     n_words = np.zeros(len(rows), np.int64)
     n_words[sparse] = words(data)[stack_offset[sparse] // WORD]

@@ -7,21 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import INTERRUPTED_STACK, STACK_BYTES_MAX, EvidenceFlag, Rows
-from memleak_android.host.wire.packed import WORD, Ints, structures
+from memleak_android.host.wire.packed import WORD, Ints, has, structures
 
 _HEAD = INTERRUPTED_STACK.itemsize
 _ALONE = EvidenceFlag.STACK_SPARSE | EvidenceFlag.STACK_ABOVE  # flags of records that cannot have one
-
-
-def has(rows: Rows) -> NDArray[np.bool_]:
-    return np.asarray((rows["flags"] & np.uint16(EvidenceFlag.INTERRUPTED)) != 0)
 
 
 def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints) -> int | None:
     """The first record whose second stack is inconsistent. starts: of that part, -1 = none. ends: of the records."""
     records = np.flatnonzero(starts >= 0)
     room = ends[records] - starts[records]
-    bad = (room < _HEAD) | ((rows["flags"][records] & np.uint16(_ALONE)) != 0)
+    bad = (room < _HEAD) | has(rows[records], _ALONE)
     size = np.zeros(len(records), np.int64)
     size[~bad] = structures(data, starts[records[~bad]], INTERRUPTED_STACK)["stack_bytes"]
     bad |= (size > STACK_BYTES_MAX) | (size % WORD != 0) | (_HEAD + size > room)

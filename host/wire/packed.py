@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire.blocks import Rows
+from memleak_android.host.wire.blocks import EvidenceFlag, Rows
 
 Ints = NDArray[np.int64]
 WORD = 8
@@ -22,6 +22,11 @@ def structures(data: NDArray[np.uint8], offsets: Ints, dtype: np.dtype[np.void])
     return np.ascontiguousarray(picked).view(dtype).reshape(len(offsets))
 
 
+def has(rows: Rows, flag: EvidenceFlag) -> NDArray[np.bool_]:
+    """Which records of evidence have one of these flags."""
+    return np.asarray((rows["flags"] & np.uint16(flag)) != 0)
+
+
 def ranges(starts: Ints, counts: Ints) -> Ints:
     """start, start + 1, …: counts[i] numbers for each start, concatenated."""
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -35,13 +40,13 @@ def counted_fault(
 
     starts: of the parts, -1 = none. ends: of the records.
     """
-    has = np.flatnonzero(starts >= 0)
-    room = ends[has] - starts[has]
+    records = np.flatnonzero(starts >= 0)
+    room = ends[records] - starts[records]
     bad = room < head.itemsize
-    counts = np.zeros(len(has), np.int64)
-    counts[~bad] = structures(data, starts[has[~bad]], head)["n_frames"]
+    counts = np.zeros(len(records), np.int64)
+    counts[~bad] = structures(data, starts[records[~bad]], head)["n_frames"]
     bad |= (counts > most) | (head.itemsize + counts * item_bytes > room)
-    return int(has[np.argmax(bad)]) if bad.any() else None
+    return int(records[np.argmax(bad)]) if bad.any() else None
 
 
 class StackWords(NamedTuple):

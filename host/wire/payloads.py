@@ -24,7 +24,7 @@ from memleak_android.host.wire import (
     stack_tail,
 )
 from memleak_android.host.wire.blocks import Block, BlockKind, EvidenceFlag, Reason, Rows
-from memleak_android.host.wire.packed import structures
+from memleak_android.host.wire.packed import has, structures
 from memleak_android.host.wire.python_frames import PythonCode
 
 
@@ -144,7 +144,7 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
     rows = _gather(BlockKind.EVIDENCE, data, offsets, blocks.EVIDENCE)
     n_registers = rows["n_registers"].astype(np.int64)
     stack_offset = offsets + blocks.EVIDENCE.itemsize + 8 * n_registers
-    sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+    sparse = has(rows, EvidenceFlag.STACK_SPARSE)
     stack_bytes = np.where(sparse, 0, rows["stack_bytes"].astype(np.int64))
     used = stack_offset - offsets + stack_bytes
     bad = (
@@ -168,12 +168,12 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
     chain_offset = frame_chains.offsets(data, rows, stack_offset)
     _refuse(frame_chains.fault(data, chain_offset, end), offsets, "frame records")
     behind = frame_chains.ends(data, rows, stack_offset)
-    above_offset = np.where(stack_tail.has(rows), behind, -1)
+    above_offset = np.where(has(rows, EvidenceFlag.STACK_ABOVE), behind, -1)
     _refuse(stack_tail.fault(data, rows, above_offset, end), offsets, "words above the slice")
-    interrupted_offset = np.where(interrupted_stack.has(rows), behind, -1)
+    interrupted_offset = np.where(has(rows, EvidenceFlag.INTERRUPTED), behind, -1)
     _refuse(interrupted_stack.fault(data, rows, interrupted_offset, end), offsets, "interrupted stack")
     behind += stack_tail.sizes(data, above_offset) + interrupted_stack.sizes(data, interrupted_offset)
-    python_offset = np.where(python_frames.has(rows), behind, -1)
+    python_offset = np.where(has(rows, EvidenceFlag.PYTHON_FRAMES), behind, -1)
     _refuse(python_frames.fault(data, python_offset, end), offsets, "frames in Python")
     index = np.where(present, (offsets[:, None] + blocks.EVIDENCE.itemsize) // 8 + slots, 0)
     registers = np.where(known, words[index] if len(words) else 0, np.uint64(0))

@@ -15,7 +15,6 @@ from memleak_android.host.wire.blocks import (
     PYTHON_FRAME,
     PYTHON_FRAMES,
     PYTHON_FRAMES_MAX,
-    EvidenceFlag,
     Rows,
 )
 from memleak_android.host.wire.packed import Ints, counted_fault, ranges, structures
@@ -33,10 +32,6 @@ class SentPython(NamedTuple):
     counts: Ints
     is_cut: NDArray[np.bool_]
     frames: Rows
-
-
-def has(rows: Rows) -> NDArray[np.bool_]:
-    return np.asarray((rows["flags"] & np.uint16(EvidenceFlag.PYTHON_FRAMES)) != 0)
 
 
 def fault(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> int | None:

@@ -8,22 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import ABOVE_BYTES_MAX, ABOVE_WORDS_MAX, STACK_ABOVE, EvidenceFlag, Rows
-from memleak_android.host.wire.packed import WORD, Ints, StackWords, stack_words, structures
+from memleak_android.host.wire.packed import WORD, Ints, StackWords, has, stack_words, structures
 from memleak_android.unwind.trace import TraceBatch, TraceEnd
 
 _HEAD = STACK_ABOVE.itemsize
 UNKNOWN = 1  # instead of each word that was not sent: the lowest page has no code (vm.mmap_min_addr)
 
 
-def has(rows: Rows) -> NDArray[np.bool_]:
-    return np.asarray((rows["flags"] & np.uint16(EvidenceFlag.STACK_ABOVE)) != 0)
-
-
 def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints) -> int | None:
     """The first record whose words above the slice are inconsistent. starts: of the words, -1 = none."""
     records = np.flatnonzero(starts >= 0)
     room = ends[records] - starts[records]
-    sparse = (rows["flags"][records] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+    sparse = has(rows[records], EvidenceFlag.STACK_SPARSE)
     bad = (room < _HEAD) | sparse | (rows["stack_bytes"][records] % WORD != 0)
     heads = np.zeros(len(records), STACK_ABOVE)
     heads[~bad] = structures(data, starts[records[~bad]], STACK_ABOVE)
@@ -63,7 +59,7 @@ def settled(traces: TraceBatch, rows: Rows, boundary: NDArray[np.uint64]) -> Tra
     rows: (n,) evidence. boundary: (n,) where the words above the slice begin. To step to a frame its callee's words are
     needed, all below the frame's stack pointer.
     """
-    is_above = has(rows)
+    is_above = has(rows, EvidenceFlag.STACK_ABOVE)
     if not is_above.any():
         return traces
     depth = np.diff(traces.offsets)

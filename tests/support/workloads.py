@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.machine.local.capabilities import probe_local
+from memleak_android.host.machine import capabilities
+from memleak_android.host.machine.local.machine import probe_local
 from tests.support.program_server import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +80,7 @@ def plugin(folder: Path, which: str, size: int) -> Path:
 @functools.cache
 def bpf_refusal() -> str:
     """Why the BPF tracer cannot run here, "" where it can."""
-    return probe_local().bpf_refusal or ""
+    return capabilities.bpf_refusal(probe_local())
 
 
 def need(tracer: str) -> None:

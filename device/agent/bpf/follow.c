@@ -46,14 +46,13 @@ static bool is_probed(const struct ml_config *config, const struct ml_mapping *r
 static void on_mapping(void *context, const struct ml_mapping *record, const char *path)
 {
 	struct ml_bpf_session *session = context;
-	struct iovec parts[] = { { (void *)record, sizeof(*record) }, { (void *)path, record->path_bytes } };
 
 	if (record->protection & 4 /* PROT_EXEC */)
 		ml_bpf_code_mapped(&session->bpf, record->start, record->end);
 	if (ml_process_set_has_left(&session->processes, record->pid) && is_probed(session->base.config, record))
 		report_lost_probes(session, "mapped traced code after its first thread exited");
 	ml_frames_forget(session->frames, record->pid);
-	ml_blocks_writev(ML_BLOCK_MAPPINGS, parts, 2);
+	ml_sideband_write_mapping(context, record, path);
 }
 
 void ml_bpf_follow_write_maps(struct ml_bpf_session *session, ml_u32 pid)
@@ -73,14 +72,11 @@ void ml_bpf_follow_write_maps(struct ml_bpf_session *session, ml_u32 pid)
 
 bool ml_bpf_follow_report(struct ml_bpf_session *session, ml_u32 pid)
 {
-	struct ml_process start = { .timestamp_ns = ml_clock_ns(), .pid = pid, .event = ML_PROCESS_START, .status = -1 };
-
 	if (ml_process_set_has(&session->processes, pid))
 		return true;
 	if (ml_process_set_add(&session->processes, pid))
 		return false;
-	ml_process_name(pid, start.comm);
-	ml_blocks_write(ML_BLOCK_PROCESS, &start, sizeof(start));
+	ml_process_write(pid, ML_PROCESS_START, -1, ml_clock_ns());
 	ml_bpf_follow_write_maps(session, pid);
 	return true;
 }

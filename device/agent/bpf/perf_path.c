@@ -60,13 +60,6 @@ struct sample {
 	char raw[];
 };
 
-static void add_registers(struct ml_perf_path *path, const ml_u64 *values)
-{
-	memset(path->whole.registers, 0, sizeof(path->whole.registers));
-	for (int i = 0; i < N_PERF_REGISTERS; i++)
-		path->whole.registers[register_slots[i]] = values[i];
-}
-
 /* at: the end of the raw data; end: of the sample. */
 static void add_user_state(struct ml_perf_path *path, const char *at, const char *end)
 {
@@ -77,7 +70,9 @@ static void add_user_state(struct ml_perf_path *path, const char *at, const char
 	memcpy(&abi, at, sizeof(abi));
 	at += sizeof(abi);
 	if (abi != PERF_SAMPLE_REGS_ABI_NONE && end - at >= (long)(N_PERF_REGISTERS * sizeof(ml_u64))) {
-		add_registers(path, (const ml_u64 *)at);
+		memset(path->whole.registers, 0, sizeof(path->whole.registers));
+		for (int i = 0; i < N_PERF_REGISTERS; i++)
+			path->whole.registers[register_slots[i]] = ((const ml_u64 *)at)[i];
 		at += N_PERF_REGISTERS * sizeof(ml_u64);
 		head->n_registers = N_REGISTERS;
 	}

@@ -34,11 +34,6 @@
 #define ENDED_NS 2000000000ull
 #define ENDED_SOON_NS 250000000ull
 
-static void write_events(struct ml_bpf_session *session)
-{
-	session->base.is_host_gone |= ml_event_batch_write(&session->events) != 0;
-}
-
 /* Makes an event of SBRK without a size one of the region that came or went. false: there is none. */
 static bool move_break(struct ml_breaks *breaks, struct ml_event *event)
 {
@@ -231,7 +226,7 @@ static int drain(struct ml_bpf_session *session)
 	session->region_sizes.n_looks = 0;
 	records = ml_bpf_drain(&session->bpf);
 	ml_bpf_recycle_rules(&session->bpf, session->frames, &session->processes);
-	write_events(session);
+	session->base.is_host_gone |= ml_event_batch_write(&session->events) != 0;
 	return records;
 }
 

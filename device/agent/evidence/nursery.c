@@ -84,11 +84,6 @@ void ml_nursery_destroy(struct ml_nursery *nursery)
 	free(nursery);
 }
 
-size_t ml_nursery_bytes(const struct ml_nursery *nursery)
-{
-	return nursery->bytes;
-}
-
 /* The used part of a record, which a ring may have padded. */
 static ml_u32 used_bytes(const struct ml_evidence *record)
 {

@@ -37,5 +37,3 @@ int ml_nursery_age(struct ml_nursery *nursery, ml_u64 now_ns);
 
 /* Before a snapshot: writes the evidence of keys that hold blocks, of any age. -1: the host is gone. */
 int ml_nursery_flush(struct ml_nursery *nursery);
-
-size_t ml_nursery_bytes(const struct ml_nursery *nursery);

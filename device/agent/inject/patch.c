@@ -94,11 +94,6 @@ static const ml_u8 *bytes_before(const struct work *work, const struct ml_patch 
 	return work->is_apply ? patch->expected : patch->patch;
 }
 
-static const ml_u8 *bytes_after(const struct work *work, const struct ml_patch *patch)
-{
-	return work->is_apply ? patch->patch : patch->expected;
-}
-
 /* Unused memory, or code of an earlier session, which a thread may still run. */
 static bool is_free(const struct work *work, const struct ml_patch *patch)
 {
@@ -174,7 +169,7 @@ static int write_all(const struct work *work)
 			continue;
 		}
 		if ((work->is_apply && write_code(work, patch->trampoline, patch->code, patch->n_code)) ||
-		    write_code(work, patch->address, bytes_after(work, patch), patch->n_bytes)) {
+		    write_code(work, patch->address, work->is_apply ? patch->patch : patch->expected, patch->n_bytes)) {
 			undo(work, i + 1);
 			return ml_refuse(&work->result->refusal,
 					 "code of process %d cannot be written at %#llx: %s (use --tracer bpf)", work->pid,

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
@@ -32,11 +31,6 @@ static int fail(const char *what, int error)
 	return ml_libbpf_fail(what, error, way_out);
 }
 
-static bool is_wanted(const struct ml_config *config, const struct ml_kernel_source *source)
-{
-	return config->kernel_groups >> source->group & 1;
-}
-
 /* Sets the type of each program, before it is loaded. -1: the kernel lacks a required event. */
 static int choose_programs(struct ml_kernel *kernel, const struct ml_config *config)
 {
@@ -49,7 +43,7 @@ static int choose_programs(struct ml_kernel *kernel, const struct ml_config *con
 	for (int i = 0; i < ML_KERNEL_EVENTS; i++) {
 		const struct ml_kernel_source *source = &ml_kernel_sources[i];
 
-		if (!is_wanted(config, source))
+		if (!(config->kernel_groups >> source->group & 1))
 			continue;
 		if (!kernel->layout.has[i]) {
 			if (source->is_optional)
@@ -138,14 +132,11 @@ static int load_object(struct ml_kernel *kernel, const struct ml_config *config,
 
 static int open_maps(struct ml_kernel *kernel, ring_buffer_sample_fn on_record, void *context)
 {
-	void *keys = mmap(NULL, sizeof(*kernel->keys) * ML_KERNEL_KEY_SLOTS, PROT_READ | PROT_WRITE, MAP_SHARED,
-			  bpf_object__find_map_fd_by_name(kernel->object, "keys"), 0);
-
 	kernel->live_fd = bpf_object__find_map_fd_by_name(kernel->object, "live");
 	kernel->stacks_fd = bpf_object__find_map_fd_by_name(kernel->object, "stacks");
 	kernel->counters_fd = bpf_object__find_map_fd_by_name(kernel->object, "counters");
 	kernel->tree_fd = bpf_object__find_map_fd_by_name(kernel->object, "tree");
-	kernel->keys = keys == MAP_FAILED ? NULL : keys;
+	kernel->keys = ml_libbpf_map(kernel->object, "keys", sizeof(*kernel->keys) * ML_KERNEL_KEY_SLOTS);
 	kernel->ring = ring_buffer__new(bpf_object__find_map_fd_by_name(kernel->object, "evidence"), on_record, context, NULL);
 	return kernel->keys && kernel->ring ? 0 : fail("could not map the BPF tables", errno);
 }

@@ -40,28 +40,14 @@ struct session {
 	ml_u64 evidence_records;
 };
 
-static void write_maps(ml_u32 pid)
-{
-	ml_u64 timestamp_ns;
-	size_t bytes;
-	char *text = ml_process_maps_now(pid, &timestamp_ns, &bytes);
-
-	if (text)
-		ml_process_maps_write(pid, timestamp_ns, text, bytes);
-	free(text);
-}
-
 /* Reads the maps at the first record of a process: many end soon and take them along. */
 static void meet_process(struct session *session, ml_u32 pid)
 {
-	struct ml_process start = { ml_clock_ns(), pid, 0, ML_PROCESS_START, -1, "" };
-
 	if (ml_process_set_has(&session->processes, pid))
 		return;
-	ml_process_name(pid, start.comm);
 	session->base.lost[ML_LOST_MAPPINGS] += ml_process_set_add(&session->processes, pid) < 0;
-	session->base.is_host_gone |= ml_blocks_write(ML_BLOCK_PROCESS, &start, sizeof(start)) != 0;
-	write_maps(pid);
+	session->base.is_host_gone |= ml_process_write(pid, ML_PROCESS_START, -1, ml_clock_ns()) != 0;
+	ml_process_maps_report(pid);
 }
 
 static int on_record(void *context, void *data, size_t bytes)
@@ -87,14 +73,6 @@ static bool is_met(void *context, ml_u32 pid)
 	return ml_process_set_has(&session->processes, pid);
 }
 
-static void on_mapping(void *context, const struct ml_mapping *record, const char *path)
-{
-	struct iovec parts[] = { { (void *)record, sizeof(*record) }, { (void *)path, record->path_bytes } };
-
-	(void)context;
-	ml_blocks_writev(ML_BLOCK_MAPPINGS, parts, 2);
-}
-
 static void on_process(void *context, const struct ml_process *record)
 {
 	struct session *session = context;
@@ -106,7 +84,7 @@ static void on_process(void *context, const struct ml_process *record)
 	}
 	ml_blocks_write(ML_BLOCK_PROCESS, record, sizeof(*record));
 	if (record->event == ML_PROCESS_EXEC)
-		write_maps(record->pid);
+		ml_process_maps_report(record->pid);
 	else if (record->event == ML_PROCESS_EXIT)
 		ml_process_set_remove(&session->processes, record->pid);
 }
@@ -153,7 +131,7 @@ static int start_command(struct session *session)
 static int open_session(struct session *session)
 {
 	struct ml_nursery_source source = { ml_kernel_live_objects, ml_kernel_ask_again, NULL, &session->evidence };
-	struct ml_sideband_ops ops = { is_met, on_mapping, on_process, session };
+	struct ml_sideband_ops ops = { is_met, ml_sideband_write_mapping, on_process, session };
 
 	session->evidence.kernel = &session->kernel;
 	session->evidence.symbols = ml_kernel_symbols_read();

@@ -36,13 +36,6 @@ static struct {
 	ml_u32 n_silent;
 } reader = { .patience_ms = PATIENCE_MS };
 
-static ssize_t read_now(ml_u32 pid, ml_u64 address, void *into, size_t bytes)
-{
-	struct iovec here = { into, bytes }, there = { (void *)(size_t)address, bytes };
-
-	return process_vm_readv((pid_t)pid, &here, 1, &there, 1, 0);
-}
-
 /* The reader. It holds no probe and no pipe of the agent's open, and no library call is made in it. */
 _Noreturn static void serve(int connection)
 {
@@ -54,7 +47,8 @@ _Noreturn static void serve(int connection)
 		for (int fd = 1; fd < 1024; fd++)
 			close(fd);
 	while (recv(0, &request, sizeof(request), 0) == (ssize_t)sizeof(request)) {
-		ssize_t n = read_now(request.pid, request.address, reader.piece, request.bytes);
+		struct iovec here = { reader.piece, request.bytes }, there = { (void *)(size_t)request.address, request.bytes };
+		ssize_t n = process_vm_readv((pid_t)request.pid, &here, 1, &there, 1, 0);
 
 		n = n < 0 ? -errno : n;
 		if (send(0, &n, sizeof(n), MSG_NOSIGNAL) < 0)

@@ -159,3 +159,22 @@ int ml_process_maps_write(ml_u32 pid, ml_u64 timestamp_ns, const char *text, siz
 
 	return ml_blocks_writev(ML_BLOCK_MAPS, parts, 2);
 }
+
+int ml_process_maps_report(ml_u32 pid)
+{
+	ml_u64 timestamp_ns;
+	size_t bytes;
+	char *text = ml_process_maps_now(pid, &timestamp_ns, &bytes);
+	int result = text ? ml_process_maps_write(pid, timestamp_ns, text, bytes) : 0;
+
+	free(text);
+	return result;
+}
+
+int ml_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns)
+{
+	struct ml_process record = { .timestamp_ns = timestamp_ns, .pid = pid, .event = event, .status = status };
+
+	ml_process_name(pid, record.comm);
+	return ml_blocks_writev(ML_BLOCK_PROCESS, &(struct iovec){ &record, sizeof(record) }, 1);
+}

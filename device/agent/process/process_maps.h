@@ -19,6 +19,12 @@ char *ml_process_maps_now(ml_u32 pid, ml_u64 *timestamp_ns, size_t *bytes);
 /* Sends the text as a MAPS block stamped with its time. */
 int ml_process_maps_write(ml_u32 pid, ml_u64 timestamp_ns, const char *text, size_t bytes);
 
+/* Reads and sends them. A process without maps sends none. -1: the host is gone. */
+int ml_process_maps_report(ml_u32 pid);
+
+/* Sends a PROCESS block with the process's name. status: wait status of EXIT, -1: unknown. -1: the host is gone. */
+int ml_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns);
+
 /* "START-END PERMISSIONS OFFSET MAJOR:MINOR INODE PATH" */
 struct ml_maps_line {
 	const char *text; /* of the line; its end is the next line's start */

@@ -272,3 +272,11 @@ ml_u64 ml_sideband_drain(struct ml_sideband *sideband)
 			oldest->next_time = ~0ull;
 	}
 }
+
+void ml_sideband_write_mapping(void *context, const struct ml_mapping *record, const char *path)
+{
+	struct iovec parts[] = { { (void *)record, sizeof(*record) }, { (void *)path, record->path_bytes } };
+
+	(void)context;
+	ml_blocks_writev(ML_BLOCK_MAPPINGS, parts, 2);
+}

@@ -29,3 +29,6 @@ struct ml_sideband *ml_sideband_open(int pid, struct ml_sideband_ops ops);
 ml_u64 ml_sideband_drain(struct ml_sideband *sideband);
 
 void ml_sideband_close(struct ml_sideband *sideband);
+
+/* An on_mapping() that only passes the record on. */
+void ml_sideband_write_mapping(void *context, const struct ml_mapping *record, const char *path);

@@ -73,20 +73,14 @@ __attribute__((target("sse4.1,pclmul"))) static ml_u32 fold_all(ml_u32 crc, cons
 	return (ml_u32)crc32(crc, (const Bytef *)from, (uInt)n);
 }
 
-static int has_carryless_product(void)
-{
-	unsigned int a, b, c = 0, d;
-
-	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_PCLMUL) && (c & bit_SSE4_1);
-}
-
 static ml_u32 checksum(ml_u32 crc, const void *bytes, size_t n)
 {
-	static int known = -1;
+	static int can_fold = -1;
+	unsigned int a, b, c = 0, d;
 
-	if (known < 0)
-		known = has_carryless_product();
-	return known && n >= FOLD_BYTES ? fold_all(crc, bytes, n) : (ml_u32)crc32(crc, bytes, (uInt)n);
+	if (can_fold < 0)
+		can_fold = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_PCLMUL) && (c & bit_SSE4_1);
+	return can_fold && n >= FOLD_BYTES ? fold_all(crc, bytes, n) : (ml_u32)crc32(crc, bytes, (uInt)n);
 }
 
 #else

@@ -247,16 +247,13 @@ int ml_scanned_words_read(struct ml_scanned_words *words, int pid, const struct 
 	return work.is_full ? -1 : 0;
 }
 
-static size_t record_bytes(const struct ml_scanned *record)
-{
-	return sizeof(*record) + ((size_t)record->n_words + GROUP - 1) / GROUP * 8 + (size_t)record->n_values * 8;
-}
-
 static int write_chunk(const ml_u8 *records, size_t n_bytes)
 {
 	for (size_t begin = 0, end = 0; begin < n_bytes; begin = end) {
 		while (end < n_bytes) {
-			size_t more = record_bytes((const void *)(records + end));
+			const struct ml_scanned *record = (const void *)(records + end);
+			size_t groups = ((size_t)record->n_words + GROUP - 1) / GROUP;
+			size_t more = sizeof(*record) + groups * 8 + (size_t)record->n_values * 8;
 
 			if (end + more - begin > ML_BLOCK_PAYLOAD_MAX)
 				break;

@@ -27,13 +27,6 @@ int ml_session_begin(struct ml_session *session, const struct ml_config *config,
 	return 0;
 }
 
-static void wait_for_host(int timeout_ms)
-{
-	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
-
-	poll(&input, 1, timeout_ms);
-}
-
 static void write_status(struct ml_session *session, const struct ml_session_ops *ops)
 {
 	ml_u64 now = ml_clock_ns();
@@ -53,7 +46,7 @@ static enum ml_reason run_loop(struct ml_session *session, const struct ml_sessi
 		if (ops->wait)
 			ops->wait(session, session->timeout_ms);
 		else
-			wait_for_host(session->timeout_ms);
+			poll(&(struct pollfd){ .fd = STDIN_FILENO, .events = POLLIN }, 1, session->timeout_ms);
 		switch (control = ml_control_poll(0)) {
 		case ML_CONTROL_STOP: return ML_REASON_STOPPED;
 		case ML_CONTROL_CLOSED: return ML_REASON_INPUT_CLOSED;

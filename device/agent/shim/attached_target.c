@@ -36,14 +36,6 @@ static int enter_network(pid_t pid)
 	return error ? -2 : -1;
 }
 
-static void leave_network(int way_back)
-{
-	if (way_back < 0)
-		return;
-	setns(way_back, CLONE_NEWNET);
-	close(way_back);
-}
-
 int ml_attached_listen(const struct ml_config *config, struct ml_session_word *word)
 {
 	int way_back = config->pid ? enter_network(config->pid) : -1, listener;
@@ -56,7 +48,10 @@ int ml_attached_listen(const struct ml_config *config, struct ml_session_word *w
 	listener = ml_session_word_listen(word, config->await);
 	if (listener < 0)
 		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not listen for the target: %s", strerror(errno));
-	leave_network(way_back);
+	if (way_back >= 0) {
+		setns(way_back, CLONE_NEWNET);
+		close(way_back);
+	}
 	return listener;
 }
 

@@ -20,14 +20,6 @@
 
 /* ---- reports ------------------------------------------------------------------------------------------ */
 
-void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns)
-{
-	struct ml_process record = { .timestamp_ns = timestamp_ns, .pid = pid, .event = event, .status = status };
-
-	ml_process_name(pid, record.comm);
-	ml_blocks_write(ML_BLOCK_PROCESS, &record, sizeof(record));
-}
-
 void ml_preload_processes_report_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name)
 {
 	if (++processes->n_unmeasured <= NAMED_MAX)
@@ -47,7 +39,7 @@ static bool is_inside_exec(const struct ml_preload_target *target)
 static void report_end(const struct ml_preload_processes *processes, ml_u32 pid, int status)
 {
 	if (pid != processes->command)
-		ml_preload_process_write(pid, ML_PROCESS_EXIT, status, ml_clock_ns());
+		ml_process_write(pid, ML_PROCESS_EXIT, status, ml_clock_ns());
 }
 
 static void report_left(struct ml_preload_processes *processes, const struct ml_preload_left *left)
@@ -237,7 +229,7 @@ void ml_preload_processes_add(struct ml_preload_processes *processes, struct ml_
 
 	processes->n_joined++;
 	processes->targets[processes->n_targets++] = target;
-	ml_preload_process_write(target->pid, is_exec ? ML_PROCESS_EXEC : ML_PROCESS_START, -1, timestamp_ns);
+	ml_process_write(target->pid, is_exec ? ML_PROCESS_EXEC : ML_PROCESS_START, -1, timestamp_ns);
 }
 
 ml_u64 ml_preload_processes_unmeasured(const struct ml_preload_processes *processes)

@@ -94,7 +94,4 @@ void ml_preload_last_calls(struct ml_preload_processes *processes, void (*drain)
 ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key, ml_u64 *allocated);
 void ml_preload_processes_ask_again(struct ml_preload_processes *processes, ml_u64 key);
 
-/* Writes a PROCESS block. status: wait status of EXIT, -1: unknown. */
-void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns);
-
 void ml_preload_processes_destroy(struct ml_preload_processes *processes);

@@ -83,12 +83,6 @@ static int copy_segment(const struct ml_preload_target *target, const void *from
 	return pread(target->memory_fd, to, bytes, offset) == (ssize_t)bytes ? 0 : -1;
 }
 
-/* The words after the rests were read; in an ended process they do not change. */
-static const ml_u64 *words_after(const struct ml_preload_target *target)
-{
-	return target->is_gone ? shadow.before : shadow.after;
-}
-
 /*
  * The kernel copies the words: mapping the pages costs as much, and would allocate holes. A block is valid if its word is the same before
  * and after reading its rest. Not 0: no blocks.
@@ -119,6 +113,7 @@ static int copy_chunk(const struct ml_preload_target *target, ml_u32 index)
 
 static int take_chunk(const struct ml_preload_target *target, ml_u32 index, ml_u64 start, ml_take_live *take, void *context)
 {
+	const ml_u64 *after = target->is_gone ? shadow.before : shadow.after; /* in an ended process words do not change */
 	int result = 0;
 
 	if (copy_chunk(target, index))
@@ -128,7 +123,7 @@ static int take_chunk(const struct ml_preload_target *target, ml_u32 index, ml_u
 		struct ml_live_row row;
 		struct ml_entry entry;
 
-		if (!(word & ML_SHADOW_USED) || word != words_after(target)[i])
+		if (!(word & ML_SHADOW_USED) || word != after[i])
 			continue;
 		entry = ml_shadow_unpack(target->view.segment, word, &shadow.rest[i]);
 		row = row_of(target, start + (i << ML_SHADOW_GRANULE_SHIFT) + (part << 3), &entry);

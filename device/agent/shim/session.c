@@ -21,6 +21,7 @@
 #include "agent/shim/regions.h"
 #include "agent/shim/seen.h"
 #include "agent/shim/snapshot.h"
+#include "agent/process/process_maps.h"
 #include "agent/process/resource_limits.h"
 #include "agent/session/loop.h"
 
@@ -193,8 +194,7 @@ static bool has_ended(struct session *session)
 	    ml_exit_hold_has_ended(&session->base.child.hold, session->base.child.pid, &session->base.wait_status)) {
 		session->has_exited = true;
 		close_ended(session);
-		ml_preload_process_write((ml_u32)session->base.child.pid, ML_PROCESS_EXIT, session->base.wait_status,
-					 ml_clock_ns());
+		ml_process_write((ml_u32)session->base.child.pid, ML_PROCESS_EXIT, session->base.wait_status, ml_clock_ns());
 		session->processes.command = 0; /* its pid may be reused from now on */
 	}
 	return session->has_exited && !(session->base.config->follow && (processes->n_targets + processes->n_left ||

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELDS_MAX 4
-
 /* Numbers of a line, the last one hexadecimal. */
 static bool parse_fields(char *text, int n_wanted, ml_u64 *numbers)
 {

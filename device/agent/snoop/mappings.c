@@ -25,25 +25,6 @@ static bool is_traced(void *context, ml_u32 pid)
 	return false;
 }
 
-static int write_maps(ml_u32 pid)
-{
-	ml_u64 timestamp_ns;
-	size_t bytes;
-	char *text = ml_process_maps_now(pid, &timestamp_ns, &bytes);
-	int result = text ? ml_process_maps_write(pid, timestamp_ns, text, bytes) : 0;
-
-	free(text);
-	return result;
-}
-
-static void on_mapping(void *context, const struct ml_mapping *record, const char *path)
-{
-	struct iovec parts[] = { { (void *)record, sizeof(*record) }, { (void *)path, record->path_bytes } };
-
-	(void)context;
-	ml_blocks_writev(ML_BLOCK_MAPPINGS, parts, 2);
-}
-
 /* After an exec the maps contain what the side band lacks: the vdso, the stack. */
 static void on_process(void *context, const struct ml_process *record)
 {
@@ -51,13 +32,13 @@ static void on_process(void *context, const struct ml_process *record)
 	if (record->event != ML_PROCESS_EXEC)
 		return;
 	ml_blocks_write(ML_BLOCK_PROCESS, record, sizeof(*record));
-	write_maps(record->pid);
+	ml_process_maps_report(record->pid);
 }
 
 struct ml_snoop_mappings *ml_snoop_mappings_open(const int *pids, int n)
 {
 	struct ml_snoop_mappings *mappings = calloc(1, sizeof(*mappings) + sizeof(mappings->pids[0]) * (size_t)n);
-	struct ml_sideband_ops ops = { is_traced, on_mapping, on_process, mappings };
+	struct ml_sideband_ops ops = { is_traced, ml_sideband_write_mapping, on_process, mappings };
 
 	if (!mappings)
 		return NULL;
@@ -78,7 +59,7 @@ int ml_snoop_mappings_begin(struct ml_snoop_mappings *mappings)
 	int result = 0;
 
 	for (int i = 0; i < mappings->n && !result; i++)
-		result = write_maps(mappings->pids[i]);
+		result = ml_process_maps_report(mappings->pids[i]);
 	return result;
 }
 

@@ -180,13 +180,6 @@ void ml_recorder_start(char *const *environment)
 		ml_recorder_turn_on();
 }
 
-static void note_unfollowed(struct ml_children *children)
-{
-	ml_u64 index = __atomic_fetch_add(&children->n, 1, __ATOMIC_RELAXED);
-
-	__atomic_store_n(&children->pids[index % ML_CHILDREN_PIDS], (ml_u32)ML_SYSCALL0(getpid), __ATOMIC_RELAXED);
-}
-
 int ml_recorder_after_fork(void)
 {
 	const struct ml_view *view = ml_view_in_force();
@@ -196,7 +189,10 @@ int ml_recorder_after_fork(void)
 	if (!is_armed)
 		return 0;
 	if (!(view->settings.flags & ML_SETTING_FOLLOW)) {
-		note_unfollowed(view->children);
+		ml_u64 index = __atomic_fetch_add(&view->children->n, 1, __ATOMIC_RELAXED);
+		ml_u32 *slot = &view->children->pids[index % ML_CHILDREN_PIDS];
+
+		__atomic_store_n(slot, (ml_u32)ML_SYSCALL0(getpid), __ATOMIC_RELAXED);
 		return 0;
 	}
 	ml_maps_forget(0); /* the threads that held them are the parent's */

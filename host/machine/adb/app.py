@@ -245,11 +245,6 @@ def wait_for_process(target: Target, app: App, name: str | None, timeout_s: floa
         time.sleep(_POLL_S)
 
 
-def force_stop(target: Target, app: App) -> None:
-    """Ends the app, and its services and jobs until it is started again."""
-    target.run(["am", "force-stop", "--user", str(app.user), app.package], timeout_s=_PM_TIMEOUT_S)
-
-
 def launch(target: Target, app: App, pause: Callable[[], None] = lambda: None) -> None:
     """Restarts the app's launcher activity. pause: called between its end and its start. Raises TargetError."""
     user = ["--user", str(app.user)]
@@ -262,7 +257,8 @@ def launch(target: Target, app: App, pause: Callable[[], None] = lambda: None) -
     component = next((line for line in reversed(lines) if _COMPONENT.fullmatch(line)), "")
     if not component and app.user:  # monkey does not support users
         raise TargetError(f"{app.label} has no activity to start", "start it by hand, with --wait")
-    force_stop(target, app)
+    # ends its services and jobs, too, until it is started again
+    target.run(["am", "force-stop", "--user", str(app.user), app.package], timeout_s=_PM_TIMEOUT_S)
     pause()
     argv = (
         ["am", "start", *user, "-n", component]

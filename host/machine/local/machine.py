@@ -6,11 +6,12 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from memleak_android.host.errors import DeviceError
+from memleak_android.host.errors import DeviceError, TracerError
 from memleak_android.host.machine import target
-from memleak_android.host.machine.binaries import local_arch
+from memleak_android.host.machine.binaries import AGENT, find_binary, local_arch
+from memleak_android.host.machine.capabilities import probe_agent
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.target import (
     OUTPUT_BYTES_MAX,
@@ -108,3 +109,12 @@ class LocalMachine:
 
     def deploy(self, files: Mapping[str, Path], *, run_as: AppUser | None = None) -> FilesInPlace:
         return FilesInPlace(files)
+
+
+def probe_local() -> Mapping[str, Any]:
+    """The capabilities of this machine (probe_agent()). An agent that does not run is an error of "bpf"."""
+    machine = LocalMachine()
+    try:
+        return probe_agent(machine, str(find_binary(AGENT, machine.arch)))
+    except (TracerError, DeviceError) as error:
+        return {"errors": {"bpf": error.message}}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from memleak_android.host.console import aligned
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, ProcessSum, Profile
 from memleak_android.host.reports.base import ReportOptions, bounded, frame_text
@@ -20,10 +21,7 @@ def process_lines(profile: Profile, options: ReportOptions) -> Iterator[str]:
     shown = profile.processes[: options.top] if options.top else profile.processes
     tops = _top_frames(profile, {process.top_site for process in shown})
     rows = [_HEADINGS, *(_cells(process, tops) for process in shown)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[:4], widths, strict=False)]
-        yield "  " + "  ".join([*cells, row[4].ljust(widths[4]), row[5]]).rstrip()
+    yield from (f"  {line}" for line in aligned(rows, {4, 5}))
     hidden = profile.processes[len(shown) :]
     if hidden:
         rest = sum(process.space for process in hidden)

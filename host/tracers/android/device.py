@@ -26,6 +26,7 @@ from memleak_android.host.machine.adb.process import RemoteProcess, running_comm
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
 from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.capabilities import bpf_refusal, probe_agent
 from memleak_android.host.machine.scan.by_agent import scan_by_agent
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.machine.target import AppUser, Deployment, Target
@@ -34,7 +35,6 @@ from memleak_android.host.tracers.agent.session_options import PairPlan, PairPla
 from memleak_android.host.tracers.agent.zygote import ZygoteSession
 from memleak_android.host.tracers.android import attach_agent, ptrace, wrap
 from memleak_android.host.tracers.android.bpf import check_word_size, plan_pairs, plan_remote
-from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
 from memleak_android.host.tracers.android.command import find_command, start_by_bpf, start_with_shim
 from memleak_android.host.tracers.android.route import Situation, bpf_route, choose_route, routes
 from memleak_android.host.tracers.local import kernel

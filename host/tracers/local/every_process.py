@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.binaries import SHIM, find_binary, local_arch
-from memleak_android.host.machine.local.capabilities import probe_local
+from memleak_android.host.machine.capabilities import bpf_refusal
 from memleak_android.host.machine.local.channel import LocalChannel
+from memleak_android.host.machine.local.machine import probe_local
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, SessionOptions
@@ -122,7 +123,7 @@ def plan_every_process(choice: AllocatorChoice) -> EveryProcessPlan:
 
 def start(options: SessionOptions) -> AgentSession:
     """Raises TracerError, TargetError."""
-    if refusal := probe_local().bpf_refusal:
+    if refusal := bpf_refusal(probe_local()):
         raise TracerError(f"only BPF can trace every process: {refusal}", "run as root")
     plan = plan_every_process(options.allocator)
     lines = [*options.lines(), "whole_machine 1", f"bystander {os.getpid()}", *probe_lines(plan.probes)]

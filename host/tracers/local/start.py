@@ -12,9 +12,10 @@ from urllib.parse import quote
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
+from memleak_android.host.machine.capabilities import bpf_refusal
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.machine.local.loader import interpreter_of, load_order, resolve_command
+from memleak_android.host.machine.local.machine import probe_local
 from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_MODULE
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import (
@@ -41,17 +42,17 @@ _SANITIZERS = {
 }
 
 
-def choose_tracer(name: TracerName, pid: int | None, capabilities: Capabilities) -> Chosen:
-    """`auto` is bpf if allowed, else preload for commands and plt for processes. Raises TracerError."""
+def choose_tracer(name: TracerName, pid: int | None, refusal: str) -> Chosen:
+    """refusal: bpf_refusal() of this machine. `auto` is bpf if allowed, else preload for commands and plt for processes. Raises TracerError."""
     if name != "auto" and name != "bpf":
         return name
-    if not capabilities.bpf_refusal:
+    if not refusal:
         return "bpf"
     if name == "auto":
         return "preload" if pid is None else "plt"
     subject = f"process {pid} cannot be traced" if pid else "the bpf tracer cannot run"
     raise TracerError(
-        f"{subject}: {capabilities.bpf_refusal}",
+        f"{subject}: {refusal}",
         "run as root, or drop --tracer bpf to use the shim"
         if pid
         else "run as root, or start the program with --tracer preload -- CMD",
@@ -66,9 +67,9 @@ def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
         return every_process.start(options)
     if name != "auto" and name != "bpf":
         return _start(name, options)
-    capabilities = probe_local()
-    chosen = choose_tracer(name, options.pid, capabilities)
-    reason = instead_of_bpf(capabilities.bpf_refusal, options.pairs is not None, name)
+    refusal = bpf_refusal(probe_local())
+    chosen = choose_tracer(name, options.pid, refusal)
+    reason = instead_of_bpf(refusal, options.pairs is not None, name)
     if name == "auto" and chosen == "bpf" and _is_python(options):
         chosen, reason = "preload", "the shim counts Python's objects, the BPF tracer does not"
     session = _start(chosen, options)
@@ -228,7 +229,7 @@ def check_bcc(options: SessionOptions) -> None:
         raise TracerError(
             f"--tracer bcc runs on {_BCC_ARCH}, this machine is {local_arch()}", "use --tracer bpf"
         )
-    if reason := probe_local().bpf_refusal:
+    if reason := bpf_refusal(probe_local()):
         raise TracerError(f"the bcc tracer cannot run: {reason}", "run as root")
     if reason := debian_module.refusal():
         raise TracerError(reason, debian_module.INSTALL)

@@ -7,7 +7,8 @@ import pytest
 
 from memleak_android.host.commands.demo import find_sites, read_planted
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.machine.local.capabilities import probe_local
+from memleak_android.host.machine.capabilities import bpf_refusal
+from memleak_android.host.machine.local.machine import probe_local
 from tests.support.builders.profiles import SERVER, frame, site
 from tests.support.preload_session import find_parts
 from tests.support.program_server import run_program
@@ -20,7 +21,7 @@ def run_demo(tracer: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("tracer", ["preload", pytest.param("bpf", marks=pytest.mark.bpf)])
 def test_planted_leaks_are_found_exactly(tracer: str, tmp_path: Path) -> None:
-    if tracer == "bpf" and (refusal := probe_local().bpf_refusal):
+    if tracer == "bpf" and (refusal := bpf_refusal(probe_local())):
         pytest.skip(refusal)
     done = run_demo(tracer, tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

@@ -1,4 +1,4 @@
-"""Capabilities of a device for tracers: its agent tries them, with the rights of a session."""
+"""Capabilities of a machine for tracers: its agent tries them, with the rights of a session, never by version numbers."""
 
 import json
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ _NEEDED = {
     "bpf": "BPF programs may not be loaded",
     "bpf_mappable_array": "its BPF has no mappable arrays (Linux 5.5)",
     "bpf_uprobe_programs": "it loads no BPF program for uprobes: SELinux refuses it, or its kernel has none",
-    "uprobe_pmu": "it has no uprobes",
+    "uprobe_pmu": "uprobes may not be placed",
     "sideband": "mappings cannot be followed by perf events",
 }
 
 
 def probe_agent(target: Target, agent: str) -> Mapping[str, Any]:
-    """The device's capabilities, tried by the agent with the rights of a session."""
+    """By name whether it works; "errors": why some do not."""
     answer = target.run([agent, "probe"], as_root=target.has_root)
     try:
         found = json.loads(answer.out)
@@ -34,4 +34,8 @@ def probe_agent(target: Target, agent: str) -> Mapping[str, Any]:
 
 def bpf_refusal(found: Mapping[str, Any]) -> str:
     """Why the BPF tracer cannot run there, "" if it can."""
-    return next((reason for name, reason in _NEEDED.items() if not found.get(name)), "")
+    errors: Mapping[str, str] = found.get("errors", {})
+    for name, reason in _NEEDED.items():
+        if not found.get(name):
+            return f"{reason} ({errors[name]})" if name in errors else reason
+    return ""
