@@ -123,7 +123,7 @@ def test_what_the_kernel_counts_was_read_too_seldom(
     n_read: int, serial: str, is_known: bool, tmp_path: Path
 ) -> None:
     """Of eight snapshots: memory that is no block's may have grown."""
-    rows = [[2 * SECOND + i * SECOND, 0, 0, 0] for i in range(n_read)]
+    rows = [[2 * SECOND + i * SECOND, 0, 0, 0, 0] for i in range(n_read)]
     balance = {"rows": rows, "largest": [], "unread": 8 - n_read}
     session = encode_text(BlockKind.SESSION, json.dumps({"balance": balance, "serial": serial}))
     cached = [row(1, CACHE, 30_011, 1)]
