@@ -124,7 +124,9 @@ def _of_calls(capture: Capture, totals: Totals, max_lost: float) -> Iterator[Rea
         yield Reason(Condition.CALLS, Answer.TOLERATED, f"{sum(lost.values()):,} calls were missed")
     if totals.alloc_objects == 0 and capture.session.tracing.traces_heap:
         is_attached = capture.session.target.is_attached  # it may have been idle
-        yield Reason(Condition.CALLS, Answer.TOLERATED if is_attached else Answer.UNKNOWN, NO_ALLOCATION)
+        left_out = capture.session.findings.left_out  # a master's workers
+        text = f"not one allocation was seen, and {left_out[0]}" if left_out else NO_ALLOCATION
+        yield Reason(Condition.CALLS, Answer.TOLERATED if is_attached else Answer.UNKNOWN, text)
 
 
 def _of_namespaces(capture: Capture) -> Iterator[Reason]:

@@ -1,7 +1,10 @@
 """Reads smaps of the target's processes after snapshots, and the memory that their drivers count at the end."""
 
+import os
+import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ SMAPS_BYTES_MAX = 64 << 20
 # process of many mappings takes long to read. Growth needs five: on this machine the first ones pause for what
 # each took beyond a second.
 COST_SHARE, COST_SHARE_MIN, TIME_SHARE = 100, 5, 1 / 4
+_INODES = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) +/memfd:", re.MULTILINE)  # proc_pid_smaps(5)
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
 
 MEMINFO_BYTES_MAX = 1 << 20
@@ -54,7 +58,19 @@ def local_smaps(pid: int) -> bytes:
     with Path(f"/proc/{pid}/smaps").open("rb") as file:
         text = file.read(SMAPS_BYTES_MAX)
         file.seek(0)
-        return text if file.read(1) else b""
+        return text + _unmapped_memory(pid, text) if file.read(1) else b""
+
+
+def _unmapped_memory(pid: int, smaps: bytes) -> bytes:
+    """Files of memfd_create() that the process holds by a descriptor alone, as mappings without addresses."""
+    mapped, found = set(_INODES.findall(smaps)), dict[int, bytes]()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with suppress(OSError):  # it was closed
+            name = os.readlink(entry.path).replace("\n", "\\012")  # as in smaps
+            if name.startswith("/memfd:") and b"%d" % (file := entry.stat()).st_ino not in mapped:
+                line = f"0-0 ---- 0 0:0 {file.st_ino} {name}\nRss: {file.st_blocks // 2} kB\n"
+                found[file.st_ino] = os.fsencode(line)
+    return b"".join(found.values())
 
 
 LOCAL_MEMORY = ReadMemory(local_smaps)

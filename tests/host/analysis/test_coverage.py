@@ -155,13 +155,19 @@ def test_a_stack_that_is_cut_further_out_is_not_cut_behind_the_handler(depth: in
 
 
 @pytest.mark.parametrize(
-    ("more", "answer"),
-    [("", Answer.UNKNOWN), ('"attached": true,', Answer.TOLERATED), ('"heap": false,', Answer.YES)],
+    ("more", "answer", "text"),
+    [
+        ("", Answer.UNKNOWN, "(-O)"),
+        ('"left_out": ["its workers were not"],', Answer.UNKNOWN, "and its workers were not"),
+        ('"attached": true,', Answer.TOLERATED, "(-O)"),
+        ('"heap": false,', Answer.YES, ""),
+    ],
 )
-def test_not_one_allocation(more: str, answer: Answer, tmp_path: Path) -> None:
+def test_not_one_allocation(more: str, answer: Answer, text: str, tmp_path: Path) -> None:
     blocks = [session(f'{more} "coverage": {{"functions": [], "programs": []}}'), *snapshot(live_rows())]
     profile = profile_of(short_recording(tmp_path / "a.memleak", *blocks, counts=status()))
-    assert answers(profile)[Condition.CALLS] is answer
+    (found,) = (each for each in profile.coverage if each.condition is Condition.CALLS)
+    assert found.answer is answer and (found.reasons or ("",))[0].endswith(text)
 
 
 def test_what_is_newer_than_this_program(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """When a session reads smaps: the target first, a refusal reported once, drivers at the end."""
 
+import mmap
 import os
 import subprocess
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 from memleak_android.host.analysis import coverage
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
+from memleak_android.host.analysis.memory_use import mappings_of
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.session import smaps
@@ -111,6 +113,23 @@ def test_a_process_that_may_not_be_read_is_not_taken_as_balanced() -> None:
     capture = captured()
     SmapsReader(capture, ReadMemory(MagicMock(side_effect=PermissionError))).snapshot_arrived()
     assert capture.session.fields["balance"]["unread"] == 1
+
+
+def test_memory_that_is_held_by_a_descriptor_alone() -> None:
+    """It is in no mapping; where it is mapped it counts once."""
+    file = os.memfd_create("held\n0-0")
+    os.write(file, bytes(1 << 20))
+    mapped = os.memfd_create("mapped")
+    os.write(mapped, bytes(1 << 20))
+    with mmap.mmap(mapped, 1 << 20) as memory:
+        memory.read()
+        found = [(each.name, each.rss) for each in mappings_of(local_smaps(os.getpid()).decode())]
+    os.close(file)
+    os.close(mapped)
+    assert [each for each in found if each[0].startswith("/memfd:")] == [
+        ("/memfd:mapped (deleted)", 1 << 20),
+        ("/memfd:held\\0120-0 (deleted)", 1 << 20),
+    ]
 
 
 def test_a_text_that_may_lack_its_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
