@@ -1,6 +1,7 @@
 """Growth of each stack, and the time span that was judged, from the bytes held per key over time."""
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from memleak_android.host.analysis.block_sums import HeldBlocks
 from memleak_android.host.analysis.growth_rate import Series
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, judge_growth
+from memleak_android.host.analysis.process_sums import process_ends
 from memleak_android.host.heap.attribution import UNATTRIBUTED, is_heap
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, KeySnapshot, held_by_key
@@ -71,6 +73,7 @@ def session_growth(
         return SessionGrowth(GrowthSpan(0, 0, len(instants.held), INSTANTS_MIN, instants.run_s), {})
     times_ns = [max(0, each.timestamp_ns - begin_ns) for each in instants.held]
     span = GrowthSpan(times_ns[0], times_ns[-1], len(times_ns), INSTANTS_MIN, instants.run_s)
+    instants, held = _of_running(instants, held, process_ends(capture))
     history = StackHistory(instants, _shares(held, keys), held)
     each = np.arange(history.n_stacks)
     group = np.where(history.is_held[:-1], each, UNATTRIBUTED)
@@ -149,6 +152,18 @@ class StackHistory:
         """Of the blocks that existed at the first instant: the same samples, so they cancel in the difference."""
         is_old = (of_block != UNATTRIBUTED) & (self._held.rows["timestamp_ns"] <= until_ns)
         return np.asarray(np.bincount(of_block[is_old], self._held.variance[is_old], n), np.float64)
+
+
+def _of_running(
+    instants: _Instants, held: HeldBlocks, ends_ns: Mapping[int, int]
+) -> tuple[_Instants, HeldBlocks]:
+    """Without the processes that had ended by the last instant: their memory went with them."""
+    until_ns = instants.held[-1].timestamp_ns
+    ended = [pid for pid, end_ns in ends_ns.items() if end_ns <= until_ns]
+    if not ended:
+        return instants, held
+    past = [replace(each, rows=each.rows[~np.isin(each.rows["pid"], ended)]) for each in instants.held]
+    return replace(instants, held=past), held.where(~np.isin(held.rows["pid"], ended))
 
 
 def _by_runs(earlier: list[KeySnapshot], ends_ns: list[int], begin_ns: int) -> _Instants:

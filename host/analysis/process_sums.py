@@ -57,6 +57,18 @@ def shares_by_stack(held: Holdings | None) -> dict[int, tuple[ProcessShare, ...]
     return {stack: tuple(rows) for stack, rows in shares.items()}
 
 
+def process_ends(capture: Capture) -> dict[int, int]:
+    """When each process ended (nanoseconds of the target's monotonic clock); a finished recording has it in its session."""
+    ends = dict(capture.session.findings.process_ends)
+    for rows in capture.processes:
+        for pid, event, time_ns in rows[["pid", "event", "timestamp_ns"]].tolist():
+            if event == ProcessEvent.EXIT:
+                ends[pid] = time_ns
+            else:
+                ends.pop(pid, None)  # the number was given again
+    return ends
+
+
 def process_names(capture: Capture) -> dict[int, str]:
     """The last reported name of each process; a finished recording has them in its session.
 

@@ -7,7 +7,9 @@ from memleak_android.host.profile.site_id import stable_function
 
 _STRING = re.compile(r"std::(__cxx11::|__1::|__ndk1::)?basic_string<char(, [^<>]*(<char>)? ?)*>")
 _INLINE_NAMESPACE = re.compile(r"std::(__cxx11|__1|__ndk1)::")
-_OPERATOR = re.compile(r"operator(\(\)|\[\]|[-+*/%^&|~!=<>,]+| [^(]*)")
+_OPERATOR = re.compile(
+    r"operator(\(\)|\[\]|->\*?|<=>|(<<|>>|[-+*/%^&|=!<>])=|<<|>>|\+\+|--|&&|\|\||[-+*/%^&|~!=<>,]| [^(]*)"
+)
 _OF_PYTHON = re.compile(r"<(locals|lambda|module|listcomp|dictcomp|setcomp|genexpr)>")  # PEP 3155
 _QUALIFIERS = re.compile(r"( const| volatile| &&?| noexcept)+$")
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import numpy as np
 
 from memleak_android.host.analysis.coverage import recorded_coverage
-from memleak_android.host.analysis.process_sums import process_names
+from memleak_android.host.analysis.process_sums import process_ends, process_names
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.keys import key_identity
@@ -40,6 +40,7 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
         **capture.session.fields,
         "coverage": coverage_field(recorded_coverage(capture)),
         "process_names": process_names(capture),
+        "process_ends": process_ends(capture),
         "highest_level": capture.high_water.level,
     }
     if capture.high_water.bound is not None:

@@ -141,6 +141,7 @@ class SessionFindings:
     memory: tuple[object, ...]
     balance: object
     process_names: Mapping[int, str]
+    process_ends: Mapping[int, int]
     highest_level: int
     peak_bound: int | None
     fp_agreement: object
@@ -172,6 +173,11 @@ class SessionFindings:
             balance=fields.get("balance"),
             process_names={
                 int(pid): str(name) for pid, name in names if str(pid).isdecimal() and len(pid) < 20
+            },
+            process_ends={
+                int(pid): end_ns
+                for pid, end_ns in _dict(fields.get("process_ends")).items()
+                if str(pid).isdecimal() and len(pid) < 20 and isinstance(end_ns, int)
             },
             highest_level=_number(fields.get("highest_level")),
             peak_bound=bound if is_bound else None,

@@ -14,7 +14,7 @@ from memleak_android.host.profile.coverage import Condition
 from memleak_android.host.profile.growth import Trend
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
-from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason, encode_block
+from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, ProcessEvent, Reason, encode_block
 from memleak_android.host.wire.payloads import encode_text
 from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
@@ -23,6 +23,7 @@ from tests.support.builders.blocks import (
     evidence_record,
     key_rows,
     live_rows,
+    process,
     short_recording,
     snapshot,
 )
@@ -70,6 +71,22 @@ def test_leak_grows_and_full_cache_is_steady(tmp_path: Path) -> None:
     assert profile.growth_span is not None
     assert (profile.growth_span.from_ns, profile.growth_span.to_ns) == (2.5 * SECOND, 8.5 * SECOND)
     assert profile.growth_span.instants == 7
+
+
+@pytest.mark.parametrize("later", [ProcessEvent.EXIT, ProcessEvent.FORK])
+def test_memory_of_ended_processes_is_no_growth(tmp_path: Path, later: ProcessEvent) -> None:
+    """Of each short child of a shell loop some blocks were live at its exit. A pid that was given again counts."""
+    times = [(ProcessEvent.EXIT, 3), (later, 8)]
+    events = [
+        Block(BlockKind.PROCESS, process(event, pid=100, timestamp_ns=SECOND * (at + 1)))
+        for event, at in times
+    ]
+    profile = profile_of(
+        recording(tmp_path / "a", events, *map(held_at, range(2, 9))), finished=tmp_path / "b"
+    )
+    assert profile_of(tmp_path / "b") == profile
+    assert profile.answer is not None
+    assert (profile.answer.state is AnswerState.LEAKING) == (later is ProcessEvent.FORK)
 
 
 def test_a_leak_whose_stack_was_not_captured_is_one(tmp_path: Path) -> None:
