@@ -14,7 +14,7 @@ from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_
 from memleak_android.host.stacks.address_spaces import recorded_mapping
 from memleak_android.host.stacks.modules import LocalFiles
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.probes.allocator import binds_its_own, exports
+from memleak_android.host.tracers.probes.allocator import binds_its_own, defines, exports
 from memleak_android.unwind.maps import Mapping
 
 # The C library's malloc is behind another allocator's in search order; a linker's own serves until it has loaded libc.
@@ -30,7 +30,7 @@ def other_allocators(capture: Capture) -> list[Reason]:
     """For a session on this machine. Unknown, because a library may define malloc and never be bound to."""
     allocator, tracer = capture.session.tracing.allocator, capture.session.tracing.tracer
     if isinstance(allocator, str) and allocator:
-        ask, way_out = exports, "-O"
+        ask, way_out = defines, "-O"
     elif tracer in _BY_BINDING:
         ask, way_out = binds_its_own, "--tracer bpf -O"
     else:
