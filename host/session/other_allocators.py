@@ -14,6 +14,7 @@ from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_
 from memleak_android.host.stacks.address_spaces import recorded_mapping
 from memleak_android.host.stacks.modules import DELETED, ModuleFiles
 from memleak_android.host.tracers.agent.session_options import SessionOptions
+from memleak_android.host.tracers.probes.allocator import binds_its_own, defines
 from memleak_android.unwind.maps import Mapping
 
 # The C library's malloc is behind another allocator's in search order; a linker's own serves until it has loaded libc.
@@ -30,9 +31,9 @@ def other_allocators(capture: Capture, files: ModuleFiles) -> list[Reason]:
     """For a session on this machine. Unknown, because a library may define malloc and never be bound to."""
     allocator, tracer = capture.session.tracing.allocator, capture.session.tracing.tracer
     if isinstance(allocator, str) and allocator:
-        ask, way_out = _exports_malloc, "-O"
+        ask, way_out = defines, "-O"
     elif tracer in _BY_BINDING:
-        ask, way_out = _binds_its_own_malloc, "--tracer bpf -O"
+        ask, way_out = binds_its_own, "--tracer bpf -O"
     else:
         return []
     found: dict[str, None] = {}
@@ -45,7 +46,7 @@ def other_allocators(capture: Capture, files: ModuleFiles) -> list[Reason]:
         looked_at.add(path)
         if name == SHIM or _NEVER_MEANT.fullmatch(name):
             continue
-        brings = _ask(ask, files, pid, mapping)
+        brings = _ask(lambda elf: ask(elf, "malloc"), files, pid, mapping)
         if brings is None:
             found[f"{name} could not be read: it may bring a malloc of its own"] = None
         elif brings:
@@ -88,15 +89,6 @@ def _code_mappings(capture: Capture) -> Iterator[tuple[int, Mapping]]:
         for row, path in zip(rows, paths, strict=True):
             if path.startswith("/"):
                 yield int(row["pid"]), recorded_mapping(row, path)
-
-
-def _exports_malloc(elf: ElfFile) -> bool:
-    return bool(elf.dynamic_functions({"malloc"}))
-
-
-def _binds_its_own_malloc(elf: ElfFile) -> bool:
-    """Whatever others there are."""
-    return elf.is_symbolic and _exports_malloc(elf)
 
 
 def _is_python(elf: ElfFile) -> bool:

@@ -24,6 +24,7 @@ from memleak_android.unwind.code.disassembly import Flow, Instruction
 from memleak_android.unwind.elf_headers import EM_ARM, MACHINE_NAMES
 
 _HOPS_MAX = 4
+_CALL_BYTES_MAX = 8
 _STUB_BYTES = 32  # a PLT entry has at most 16, a forwarding function fewer
 
 
@@ -98,6 +99,37 @@ def _default_version(found: Sequence[FunctionSymbol]) -> int:
 def exports(path: str, function: str) -> bool:
     """Whether the dynamic linker can bind the function to this file. Raises TargetError if the file cannot be probed."""
     return bool(_open(path).dynamic_functions({function}))
+
+
+def defines(elf: ElfFile, function: str) -> bool:
+    """Whether the file has the function, be it for itself alone."""
+    return bool(elf.dynamic_functions({function}) or elf.static_functions({function}))
+
+
+def binds_its_own(elf: ElfFile, function: str) -> bool:
+    """Whether the file calls its own definition of the function, whatever others there are.
+
+    Bound by the linker (-Bsymbolic, -Bsymbolic-functions), or hidden from all other files. Raises TargetError where calls
+    are not decoded.
+    """
+    exported = elf.dynamic_functions({function})
+    if not exported:
+        return bool(elf.static_functions({function}))
+    return elf.is_symbolic or any(_is_called_directly(elf, symbol) for symbol in exported)
+
+
+def _is_called_directly(elf: ElfFile, symbol: FunctionSymbol) -> bool:
+    offset = elf.file_offset(symbol.vaddr)
+    segment = None if offset is None else elf.text_segment(offset)
+    if offset is None or segment is None:
+        return False
+    text, at = elf.view(segment.file_offset, segment.file_bytes), offset - segment.file_offset
+    arch = PROBED_ARCHES.get(elf.machine)
+    if arch is None:
+        raise TargetError(f"{_machine_name(elf)} code is not decoded")
+    sources, _ = arch.find_jumps(text, at, at + 1)
+    found = (next(arch.decode(text[i : i + _CALL_BYTES_MAX].tobytes(), i), None) for i in sources.tolist())
+    return any(each is not None and (each.flow, each.target) == (Flow.CALL, at) for each in found)
 
 
 def lends_memory(objects: Sequence[LoadedObject]) -> bool:

@@ -19,6 +19,9 @@ SAID = "own_allocator brings a malloc of its own, which was not traced ({} own_a
     [
         ({"tracer": "preload"}, ["-Wl,-Bsymbolic"], "--tracer bpf -O"),
         ({"tracer": "plt"}, ["-Wl,-Bsymbolic"], "--tracer bpf -O"),
+        ({"tracer": "preload"}, ["-Wl,-Bsymbolic-functions"], "--tracer bpf -O"),
+        ({"tracer": "preload"}, ["-fvisibility=hidden"], "--tracer bpf -O"),
+        ({"tracer": "bpf", "about": {"allocator": "/lib/libc.so.6"}}, ["-fvisibility=hidden"], "-O"),
         ({"tracer": "preload"}, [], None),  # its calls come to the shim
         ({"tracer": "bpf", "about": {"allocator": "/lib/libc.so.6"}}, [], "-O"),
     ],

@@ -80,16 +80,12 @@ def evidence_record(
     given = {RIP: pc, RSP: sp, **(registers or {})}
     for slot, value in given.items():
         values[slot] = value
-    header = np.zeros(1, EVIDENCE)[0]
-    sent = stack
+    header, sent = np.zeros(1, EVIDENCE)[0], stack
     if words is not None:
         flags |= EvidenceFlag.STACK_SPARSE
         indices = np.array(list(words), "<u2").tobytes()
         sent = np.array([len(words), *words.values()], "<u8").tobytes() + indices
-    more, flags = _behind_stack(chain, above, interrupted, flags)
-    if python is not None:
-        frames = np.array([*python], PYTHON_FRAME).tobytes()
-        more, flags = more + struct.pack("<II", len(python), 1) + frames, flags | EvidenceFlag.PYTHON_FRAMES
+    more, flags = _behind_stack(chain, above, interrupted, python, flags)
     tail = values.tobytes() + sent + b"\0" * (-len(sent) % 8) + more + b"\0" * extra_padding
     fields = {
         "record_bytes": EVIDENCE.itemsize + len(tail),
@@ -119,6 +115,7 @@ def _behind_stack(
     chain: Sequence[int] | None,
     above: tuple[int, dict[int, int]] | None,
     interrupted: tuple[int, bytes] | None,
+    python: Sequence[tuple[int, int, int]] | None,
     flags: int,
 ) -> tuple[bytes, int]:
     """The bytes, and the flags with what says that they are there."""
@@ -131,6 +128,9 @@ def _behind_stack(
         address, stack = interrupted
         sent += np.array([address, len(stack)], "<u8").tobytes() + stack
         flags |= EvidenceFlag.INTERRUPTED
+    if python is not None:
+        sent += struct.pack("<II", len(python), 1) + np.array([*python], PYTHON_FRAME).tobytes()
+        flags |= EvidenceFlag.PYTHON_FRAMES
     return sent, flags
 
 
