@@ -120,6 +120,15 @@ def file_status(path: str | os.PathLike[str]) -> os.stat_result:
     return found
 
 
+def status_in_mount(path: str, mount_id: int | None) -> os.stat_result | None:
+    """stat(2) of a file in the mount. None: it is in another one, of whose server nothing is asked. Raises OSError."""
+    descriptor = os.open(path, _NAMING_ONLY)
+    try:
+        return os.fstat(descriptor) if mount_of(descriptor) == mount_id else None
+    finally:
+        os.close(descriptor)
+
+
 def _status_served(progress: Progress, path: str) -> tuple[os.stat_result, int]:
     return os.stat(path), -1
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.target import Target
 from memleak_android.host.session.observers import SessionObserver, pids_by_size
 from memleak_android.host.wire.blocks import Reason
+from memleak_android.unwind.file_reading import status_in_mount
+from memleak_android.unwind.user_space_mounts import mount_of
 
 SMAPS_BYTES_MAX = 64 << 20
 # The pause between readings: 100 times of a reading, but a quarter of the time so far is enough if that is 5 times. A
@@ -37,6 +40,8 @@ SMAPS_BYTES_MAX = 64 << 20
 COST_SHARE, COST_SHARE_MIN, TIME_SHARE = 100, 5, 1 / 4
 _INODES = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) +/memfd:", re.MULTILINE)  # proc_pid_smaps(5)
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
+
+DESCRIPTORS_MAX = 1 << 16  # of a process that are looked at
 
 MEMINFO_BYTES_MAX = 1 << 20
 MEMINFO_TIMEOUT_S = 15.0  # dumpsys itself gives up after 10
@@ -63,11 +68,14 @@ def local_smaps(pid: int) -> bytes:
 
 def _unmapped_memory(pid: int, smaps: bytes) -> bytes:
     """Files of memfd_create() that the process holds by a descriptor alone, as mappings without addresses."""
-    mapped, found = set(_INODES.findall(smaps)), dict[int, bytes]()
-    for entry in os.scandir(f"/proc/{pid}/fd"):
+    mapped, found, ours = set(_INODES.findall(smaps)), dict[int, bytes](), os.memfd_create("ours")
+    mount = mount_of(ours)
+    os.close(ours)
+    for entry in islice(os.scandir(f"/proc/{pid}/fd"), DESCRIPTORS_MAX):
         with suppress(OSError):  # it was closed
             name = os.readlink(entry.path).replace("\n", "\\012")  # as in smaps
-            if name.startswith("/memfd:") and b"%d" % (file := entry.stat()).st_ino not in mapped:
+            file = status_in_mount(entry.path, mount) if name.startswith("/memfd:") else None
+            if file and b"%d" % file.st_ino not in mapped:
                 line = f"0-0 ---- 0 0:0 {file.st_ino} {name}\nRss: {file.st_blocks // 2} kB\n"
                 found[file.st_ino] = os.fsencode(line)
     return b"".join(found.values())

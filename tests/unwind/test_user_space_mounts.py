@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.unwind import abandonable_calls, user_space_mounts
-from memleak_android.unwind.file_reading import file_status, read_file
+from memleak_android.unwind.file_reading import file_status, read_file, status_in_mount
 from tests.support.fakes.silent_files import SilentFile, serving
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to mount a file system")
@@ -50,6 +50,8 @@ def test_whose_a_mount_is(served: SilentFile) -> None:
     descriptor = os.open(served.path, os.O_PATH)
     (mount,) = (one for one in mounts if one.mount_id == user_space_mounts.mount_of(descriptor))
     os.close(descriptor)
+    served.silence()
+    assert status_in_mount(str(served.path), mount.mount_id + 1) is None
     assert mount.user == 0 and mount.is_trusted
     assert not user_space_mounts.ServedMount(1, 12345).is_trusted
     assert not user_space_mounts.ServedMount(1, None).is_trusted
