@@ -80,6 +80,7 @@ def compute(progress: Progress, seconds: float) -> tuple[str, int]:
 def test_one_that_runs_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine lets it wait for a processor, which says nothing of a file system."""
     monkeypatch.setattr(abandonable_calls._callee, "patience_s", 0.1)
+    monkeypatch.setattr(abandonable_calls, "_RUNS_MAX", 1000)
     assert call(compute, 1.0) == ("done", -1)
 
 
