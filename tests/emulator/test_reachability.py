@@ -49,7 +49,7 @@ def looked_at(machine: Machine, tmp_path: Path, *words: str) -> tuple[dict[str, 
     done = run(machine, "--reachability", "--json", path, *words)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(path.read_text())
-    return report, done.stdout
+    return report, done.stderr  # the program has stdout
 
 
 @pytest.mark.parametrize(
