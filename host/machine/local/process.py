@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
-import subprocess
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.machine.binaries import AGENT, find_binary, local_arch
+from memleak_android.host.elf.dynamic import DT_DEBUG, ElfFile
+from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.parse import ProcessStatus, parse_auxv, parse_maps, parse_status
 from memleak_android.unwind.abandonable_calls import Progress, call
-from memleak_android.unwind.elf_headers import ELFCLASS32
+from memleak_android.unwind.elf_headers import ELFCLASS32, PT_DYNAMIC
 from memleak_android.unwind.file_reading import file_status, opened
 from memleak_android.unwind.maps import AddressSpace, Mapping
 
 _DELETED = " (deleted)"
 _PARENTS_OF_KERNEL_THREADS = (0, 2)  # 2 is kthreadd
 _AT_ENTRY = 9  # <elf.h>
-_LISTING_S = 60.0
+_LOADED_OBJECTS_MAX = 4096
 _COMMAND_BYTES_MAX = 100_000
 
 
@@ -110,21 +111,31 @@ class LocalProcess:
 
     def _link_map_files(self, space: AddressSpace) -> dict[tuple[str, int, str], int]:
         """Files of the link map in its order, with their dynamic sections. Empty before the dynamic linker has run, and
-        for a static program. The agent reads it: the memory of a process may never come.
+        for a static program.
         """
         found = dict[tuple[str, int, str], int]()
         try:
-            argv = [str(find_binary(AGENT, local_arch())), "objects", str(self.pid)]
-            listed = subprocess.run(
-                argv, capture_output=True, text=True, timeout=_LISTING_S, check=True
-            ).stdout
-        except (TracerError, OSError, subprocess.SubprocessError):
-            return found  # the order of the mappings is used instead
-        for dynamic in (int(line, 16) for line in listed.splitlines()):
-            mapping = space.find(dynamic)
-            if mapping is not None:
-                found.setdefault((mapping.device, mapping.inode, mapping.path), dynamic)
+            for dynamic in _link_map(self.pid, self._debug_address(space)):
+                mapping = space.find(dynamic)
+                if mapping is not None:
+                    found.setdefault((mapping.device, mapping.inode, mapping.path), dynamic)
+        except (OSError, TargetError):
+            pass  # the order of the mappings is used instead
         return found
+
+    def _debug_address(self, space: AddressSpace) -> int:
+        """Value of DT_DEBUG in the executable's dynamic section in memory, 0 if there is none."""
+        elf = ElfFile(f"/proc/{self.pid}/exe")
+        dynamic = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
+        entry = _auxiliary_vector(self.pid).get(_AT_ENTRY, 0)
+        if dynamic is None or not entry:
+            return 0
+        address = dynamic.vaddr + entry - elf.entry_vaddr
+        table = _memory(self.pid, address, min(dynamic.memory_bytes, 1 << 16))
+        for tag, value in struct.iter_unpack("<QQ", table[: len(table) & ~15]):
+            if tag == DT_DEBUG:
+                return int(value)
+        return 0
 
 
 def _identity(path: str) -> tuple[str, int] | None:
@@ -134,6 +145,48 @@ def _identity(path: str) -> tuple[str, int] | None:
     except (OSError, ValueError):
         return None
     return f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}", found.st_ino
+
+
+def _link_map(pid: int, debug: int) -> Iterator[int]:
+    """Addresses of the dynamic sections (link_map.l_ld) in list order."""
+    if not debug:
+        return
+    (entry,) = struct.unpack("<Q", _exactly(pid, debug + 8, 8))  # r_debug.r_map
+    for _ in range(_LOADED_OBJECTS_MAX):
+        if not entry:
+            return
+        _, _, dynamic, entry = struct.unpack("<QQQQ", _exactly(pid, entry, 32))
+        yield dynamic
+
+
+def _exactly(pid: int, address: int, size: int) -> bytes:
+    data = _memory(pid, address, size)
+    if len(data) != size:
+        raise OSError(f"{size} bytes at {address:#x} cannot be read")
+    return data
+
+
+def _memory(pid: int, address: int, size: int) -> bytes:
+    """Memory of a process, which maps what it likes there. Raises TimeoutError for memory that does not come."""
+    data, _ = call(_read_memory, pid, address, size) if address < 2**63 else (b"", -1)
+    return bytes(data)
+
+
+class _Span(ctypes.Structure):  # struct iovec
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def _read_memory(progress: Progress, pid: int, address: int, size: int) -> tuple[bytes, int]:
+    """By process_vm_readv(2). A read of /proc/PID/mem locks the process's mappings while it waits for a page
+    (mm/memory.c, __access_remote_vm()): its next mmap(), and all that reads its maps, would wait, too.
+    """
+    buffer = ctypes.create_string_buffer(size)
+    here, there = _Span(ctypes.addressof(buffer), size), _Span(address, size)
+    libc = ctypes.CDLL(None, use_errno=True)
+    n = libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    if n < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return buffer.raw[:n], -1
 
 
 def check_running(pid: int) -> None:
