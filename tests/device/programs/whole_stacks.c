@@ -223,7 +223,7 @@ static void on_first_signal(int number)
 /* What it has interrupted is at an address that is no stack. */
 static void on_forged_signal(int number, siginfo_t *information, void *frame)
 {
-	uintptr_t *saved = &SAVED_SP((ucontext_t *)frame), own = *saved;
+	uintptr_t *saved = (uintptr_t *)&SAVED_SP((ucontext_t *)frame), own = *saved;
 	const uintptr_t forged[] = { 0, 8, own + 1, own - (400 << 10), (uintptr_t)on_forged_signal, 1ul << 46, ~7ul };
 
 	(void)number, (void)information;
