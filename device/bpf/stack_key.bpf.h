@@ -83,10 +83,16 @@ static __always_inline ml_u64 ml_mix_words(ml_u64 key, const struct ml_thread *t
 {
 	const ml_u64 mask = ML_SIGNATURE_MASK; /* read once: the verifier unrolls the loop */
 
-	for (ml_u32 i = 0; i < ML_KEY_WORDS && i < n; i++) {
-		ml_u64 word = ml_strip_signature(thread->walk.words[i], mask);
+	for (ml_u32 i = 0; i < ML_KEY_WORDS; i++) {
+		ml_u64 word;
 		ml_u32 granule;
 
+#ifdef ML_OLD_KERNEL
+		barrier_var(i); /* keeps the check before it: the verifier of Linux 5.10 does not find the loop's end by n */
+#endif
+		if (i >= n)
+			break;
+		word = ml_strip_signature(thread->walk.words[i], mask);
 		if (!ranges->high_bytes[word >> 32 & 0xff])
 			continue;
 		granule = ml_bpf_granule(word);
