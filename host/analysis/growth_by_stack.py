@@ -1,6 +1,7 @@
 """Growth of each stack, and the time span that was judged, from the bytes held per key over time."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -157,9 +158,13 @@ class StackHistory:
 def _of_running(
     instants: _Instants, held: HeldBlocks, ends_ns: Mapping[int, int]
 ) -> tuple[_Instants, HeldBlocks]:
-    """Without the processes that had ended by the last instant: their memory went with them."""
+    """Without the processes that ended, each too soon to be judged: their memory went with them."""
+    alive = Counter[int]()
+    for each in instants.held if ends_ns else ():
+        seen = np.unique(each.rows["pid"]).tolist()
+        alive.update(pid for pid in seen if each.timestamp_ns < ends_ns.get(pid, 0))
     until_ns = instants.held[-1].timestamp_ns
-    ended = [pid for pid, end_ns in ends_ns.items() if end_ns <= until_ns]
+    ended = [pid for pid, end_ns in ends_ns.items() if end_ns <= until_ns and alive[pid] < INSTANTS_MIN]
     if not ended:
         return instants, held
     past = [replace(each, rows=each.rows[~np.isin(each.rows["pid"], ended)]) for each in instants.held]

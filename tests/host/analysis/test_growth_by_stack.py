@@ -73,12 +73,21 @@ def test_leak_grows_and_full_cache_is_steady(tmp_path: Path) -> None:
     assert profile.growth_span.instants == 7
 
 
-@pytest.mark.parametrize("later", [ProcessEvent.EXIT, ProcessEvent.FORK])
-def test_memory_of_ended_processes_is_no_growth(tmp_path: Path, later: ProcessEvent) -> None:
-    """Of each short child of a shell loop some blocks were live at its exit. A pid that was given again counts."""
-    times = [(ProcessEvent.EXIT, 3), (later, 8)]
+@pytest.mark.parametrize(
+    ("times", "grows"),
+    [
+        ([(ProcessEvent.EXIT, 3)], False),
+        ([(ProcessEvent.EXIT, 7.5)], True),
+        ([(ProcessEvent.EXIT, 3), (ProcessEvent.FORK, 3.5)], True),
+    ],
+    ids=["short", "judged", "given again"],
+)
+def test_memory_of_short_processes_is_no_growth(
+    tmp_path: Path, times: list[tuple[ProcessEvent, float]], grows: bool
+) -> None:
+    """Of each short child of a shell loop some blocks were live at its exit."""
     events = [
-        Block(BlockKind.PROCESS, process(event, pid=100, timestamp_ns=SECOND * (at + 1)))
+        Block(BlockKind.PROCESS, process(event, pid=100, timestamp_ns=int(SECOND * (at + 1))))
         for event, at in times
     ]
     profile = profile_of(
@@ -86,7 +95,7 @@ def test_memory_of_ended_processes_is_no_growth(tmp_path: Path, later: ProcessEv
     )
     assert profile_of(tmp_path / "b") == profile
     assert profile.answer is not None
-    assert (profile.answer.state is AnswerState.LEAKING) == (later is ProcessEvent.FORK)
+    assert (profile.answer.state is AnswerState.LEAKING) == grows
 
 
 def test_a_leak_whose_stack_was_not_captured_is_one(tmp_path: Path) -> None:
