@@ -36,7 +36,8 @@ import zlib
 HELLO, EVIDENCE, LIVE, KEYS, MAPS = range(1, 6)
 PROCESS, EVENTS, STATUS, LOG, ERROR, END = range(7, 13)
 STOPPED, TARGET_EXIT, INPUT_CLOSED, TARGET_ERROR = 1, 2, 3, 4
-MAPS_TEXT = b"00400000-00500000 r-xp 00000000 08:01 0 /nonexistent/program\n"
+# Shared, as compilers map their code: it is not searched for a malloc of its own.
+MAPS_TEXT = b"00400000-00500000 r-xs 00000000 08:01 0 /nonexistent/program\n"
 
 scenario = json.loads(os.environ.get("FAKE_AGENT", "{}"))
 
