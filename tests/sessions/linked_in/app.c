@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An app that watches its own memory: `app FOLDER [every]`. Two threads work while the first leaks and writes snapshots:
- * NNN.memleak after leak_small() has been called NNN times, app.memleak at the end. Sizes identify the function that leaked: 1009 bytes by
- * leak_small(), 40009 by leak_large().
+ * An app that watches its own memory: `app FOLDER [every]`. Two threads work, with blocks of even sizes, while the first leaks
+ * and writes snapshots: NNN.memleak after leak_small() has been called NNN times, app.memleak at the end. Sizes identify the
+ * function that leaked: 1009 bytes by leak_small(), 40009 by leak_large().
  */
 #include <errno.h>
 #include <pthread.h>
@@ -38,7 +38,7 @@ static void *work(void *unused)
 {
 	(void)unused;
 	while (!is_over) {
-		void *block = malloc(100 + (size_t)rand() % 5000);
+		void *block = malloc(100 + (size_t)rand() % 2500 * 2);
 
 		kept = block;
 		free(block);
