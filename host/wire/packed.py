@@ -23,7 +23,7 @@ def structures(data: NDArray[np.uint8], offsets: Ints, dtype: np.dtype[np.void])
 
 
 def has(rows: Rows, flag: EvidenceFlag) -> NDArray[np.bool_]:
-    """Which records of evidence have one of these flags."""
+    """By record of evidence: whether it has the flag, or one of several."""
     return np.asarray((rows["flags"] & np.uint16(flag)) != 0)
 
 

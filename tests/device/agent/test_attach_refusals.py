@@ -154,7 +154,7 @@ def test_a_target_that_ends_or_becomes_another_program_meanwhile(function: str) 
 
 
 def test_a_target_that_ends_at_any_step() -> None:
-    """Without memory it is no kernel thread, nor has it another layout."""
+    """A process that ends loses its memory first. The reason stays that it has ended."""
     host = "ended while it was attached to"
     with subprocess.Popen(["true"]) as zombie:
         os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)

@@ -1,4 +1,4 @@
-"""The shim's segment is no part of a core dump (its size: tests/proof/test_matrix.py), and locked memory does not hold its pages."""
+"""Core dumps leave out the shim's segment (their size: tests/proof/test_matrix.py), and mlockall() does not lock it."""
 
 import os
 import re

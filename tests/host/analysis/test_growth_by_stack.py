@@ -148,7 +148,7 @@ def test_snapshot_at_the_targets_exit_is_left_out_where_others_suffice(
 def test_what_the_kernel_counts_was_read_too_seldom(
     n_read: int, serial: str, is_known: bool, tmp_path: Path
 ) -> None:
-    """Of eight snapshots: memory that is no block's may have grown."""
+    """Some of eight snapshots have no reading of smaps: growth beyond the blocks is unknown."""
     rows = [[2 * SECOND + i * SECOND, 0, 0, 0, 0] for i in range(n_read)]
     balance = {"rows": rows, "largest": [], "unread": 8 - n_read}
     session = encode_text(BlockKind.SESSION, json.dumps({"balance": balance, "serial": serial}))

@@ -94,7 +94,7 @@ def test_growth_counts_before_sums() -> None:
 
 
 def test_of_two_leaks_the_rates_are_compared() -> None:
-    """The one that was measured for longer holds more, and is no worse for it."""
+    """The longer session holds more at the same rate: the leak did not get worse."""
     old = of(place("f", rate=3_000.0))
     for rate, line in (
         (3_005.0, "SAME  as before: both leak, 175.8 ± 0.6 KiB/min before and 176.1 ± 0.6 KiB/min now"),

@@ -76,7 +76,7 @@ static ml_u64 garbage(void)
 	}
 }
 
-/* What a sound interpreter has in a word of an object: the last of a code object's texts is its table. */
+/* A word of an object as an intact interpreter writes it. A code object's last text is its line table. */
 static ml_u64 sound(int kind, int word)
 {
 	if (kind != FRAME && word == 1)

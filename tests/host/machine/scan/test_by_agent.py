@@ -1,7 +1,6 @@
 """The agent's look into a process beside the host's own, and what is made of blocks that make no sense."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from memleak_android.host.machine.scan.words import MemoryScan
 from memleak_android.host.wire.blocks import SCAN, Block, BlockKind
 from memleak_android.host.wire.payloads import MalformedBlock
 from tests.support.running_program import blocked, wait_until_asleep
+from tests.support.stack_capture import stopped
 from tests.support.workloads import built
 
 NO_BLOCKS = np.empty(0, np.uint64)
@@ -109,18 +109,11 @@ def test_a_process_that_ended(agent: ReadingAgent) -> None:
 
 
 def test_neither_looks_into_a_process_with_a_tracer(agent: ReadingAgent) -> None:
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    with (
-        blocked(["/bin/cat"]) as pid,
-        subprocess.Popen(["strace", "-o", os.devnull, "-p", str(pid)], stderr=subprocess.PIPE) as strace,
-    ):
-        strace.stderr.readline()  # it is attached
+    with blocked(["/bin/cat"]) as pid, stopped(pid):
         with pytest.raises(TargetError, match="could not be searched: Operation not permitted"):
             by_agent.scan_by_agent(agent, pid, NO_BLOCKS)
         with pytest.raises(TargetError, match="could not be stopped: Operation not permitted"):
             scan_memory(pid, NO_BLOCKS)
-        strace.kill()
 
 
 @pytest.mark.parametrize(("word_bytes", "second"), [(8, 0x1200), (4, 0x1100)])

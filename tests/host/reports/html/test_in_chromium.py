@@ -94,7 +94,7 @@ def test_growth_is_a_column_that_sorts(tmp_path: Path) -> None:
 
 
 def test_places_come_first_and_libraries_are_folded(tmp_path: Path) -> None:
-    """A narrow page is no wider for its table; a name shows the stacks of its place."""
+    """The table fits a narrow page. A click on a place's name shows its stacks."""
     library = [frame(SERVER, f"std::call{i}") for i in range(3)]
     frames = (*DECODE.frames[:2], *library, *DECODE.frames[2:])
     grown = Growth(Trend.GROWS, 500.0, 450.0, 550.0, 10**9, 5_000)
