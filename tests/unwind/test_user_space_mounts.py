@@ -34,6 +34,7 @@ def test_it_is_read_until_its_server_is_silent(served: SilentFile, tmp_path: Pat
         with pytest.raises(TimeoutError) as late:
             read(tmp_path / "link")
         assert re.fullmatch(r"nothing came from its file system for [\d.]+ s", late.value.strerror or "")
+        assert late.value.filename == tmp_path / "link"
 
 
 def test_another_user_s_is_asked_for_nothing(served: SilentFile, monkeypatch: pytest.MonkeyPatch) -> None:
