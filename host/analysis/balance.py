@@ -166,9 +166,11 @@ def is_unread(recorded: object, from_ns: int, to_ns: int) -> bool:
 
 
 def _rows(recorded: object, from_ns: int, to_ns: int) -> list[Any]:
+    """Those of a span. Older recordings have no resident memory: 0."""
     if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
         return []
-    return [row for row in recorded["rows"][: 2 * ROWS_MAX] if _is_row(row) and from_ns <= row[0] <= to_ns]
+    rows = recorded["rows"][: 2 * ROWS_MAX]
+    return [[*row, 0][:5] for row in rows if _is_row(row) and from_ns <= row[0] <= to_ns]
 
 
 def _unjudged(first: Sequence[int], last: Sequence[int], begin_ns: int) -> tuple[UnownedGrowth, ...]:
@@ -186,7 +188,7 @@ def is_unused(written: UnownedGrowth, reserved: float) -> bool:
 
 
 def _is_row(row: object) -> bool:
-    if not isinstance(row, (list, tuple)) or len(row) != 5:
+    if not isinstance(row, (list, tuple)) or len(row) not in (4, 5):
         return False
     return all(map(is_size, (row[0], row[1], *row[3:]))) and type(row[2]) is int and abs(row[2]) < 1 << 62
 

@@ -74,8 +74,10 @@ def test_regions_that_are_mostly_reserved() -> None:
     assert not is_unused(written, 1.5 * RISE_MIN)
 
 
-def test_a_fall_beyond_the_blocks_is_of_older_ones() -> None:
-    recorded = {"rows": [[(i + 1) * SECOND, 0, -i * RISE_MIN, 0, 0] for i in range(9)], "largest": []}
+@pytest.mark.parametrize("resident", [[0], []], ids=["", "of an older recording"])
+def test_a_fall_beyond_the_blocks_is_of_older_ones(resident: list[int]) -> None:
+    fallen = [[(i + 1) * SECOND, 0, -i * RISE_MIN, 0, *resident] for i in range(9)]
+    recorded = {"rows": fallen, "largest": []}
     (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s) == (UnownedPart.OLDER, pytest.approx(RISE_MIN))
 
