@@ -9,7 +9,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from io import BufferedReader
 from pathlib import Path
 
@@ -120,11 +120,11 @@ def file_status(path: str | os.PathLike[str]) -> os.stat_result:
     return found
 
 
-def status_in_mount(path: str, mount_id: int | None) -> os.stat_result | None:
-    """stat(2) of a file in the mount. None: it is in another one, of whose server nothing is asked. Raises OSError."""
+def status_in_mount(path: str, mounts: Collection[int | None]) -> os.stat_result | None:
+    """stat(2) of a file in one of these mounts. None: it is in another one, of whose server nothing is asked. Raises OSError."""
     descriptor = os.open(path, _NAMING_ONLY)
     try:
-        return os.fstat(descriptor) if mount_of(descriptor) == mount_id else None
+        return os.fstat(descriptor) if mount_of(descriptor) in mounts else None
     finally:
         os.close(descriptor)
 

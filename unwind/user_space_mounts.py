@@ -1,4 +1,7 @@
-"""Mounted file systems whose server is a process (FUSE, mount(8)): whether a path may lead to one, and whose it is."""
+"""Mounted file systems whose server is a process (FUSE, mount(8)): whether a path may lead to one, and whose it is.
+
+And those whose files are memory, which need no server.
+"""
 
 import os
 import re
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 
 _OF_PROCESS = re.compile(r"/proc/(\d+|self)/")
 _SERVED = re.compile(r"^(\d+) .* - fuse(?!ctl)\S* \S+ (\S+)$", re.MULTILINE)
+_MEMORY = re.compile(r"^(\d+) .* - tmpfs ", re.MULTILINE)
 _USER = re.compile(r"\buser_id=(\d+)\b")
 
 
@@ -29,15 +33,23 @@ def served_mounts(path: str | os.PathLike[str]) -> list[ServedMount]:
     return list(found)
 
 
+def memory_mounts(pid: int) -> set[int]:
+    """Ids of those of tmpfs in the process's mount namespace."""
+    return {int(mount) for mount in _MEMORY.findall(_table(str(pid)))}
+
+
 def _listed(process: str) -> list[ServedMount]:
+    return [ServedMount(int(found[1]), _user(found[2])) for found in _SERVED.finditer(_table(process))]
+
+
+def _table(process: str) -> str:
     try:
         with open(
             f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape", newline="\n"
         ) as file:
-            text = file.read()
+            return file.read()
     except OSError:
-        return []
-    return [ServedMount(int(found[1]), _user(found[2])) for found in _SERVED.finditer(text)]
+        return ""
 
 
 def _user(options: str) -> int | None:

@@ -31,14 +31,17 @@ from memleak_android.host.machine.target import Target
 from memleak_android.host.session.observers import SessionObserver, pids_by_size
 from memleak_android.host.wire.blocks import Reason
 from memleak_android.unwind.file_reading import status_in_mount
-from memleak_android.unwind.user_space_mounts import mount_of
+from memleak_android.unwind.user_space_mounts import memory_mounts, mount_of
 
 SMAPS_BYTES_MAX = 64 << 20
 # The pause between readings: 100 times of a reading, but a quarter of the time so far is enough if that is 5 times. A
 # process of many mappings takes long to read. Growth needs five: on this machine the first ones pause for what
 # each took beyond a second.
 COST_SHARE, COST_SHARE_MIN, TIME_SHARE = 100, 5, 1 / 4
-_INODES = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) +/memfd:", re.MULTILINE)  # proc_pid_smaps(5)
+_INODES = re.compile(
+    rb"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ (\S+ \d+) +/", re.MULTILINE
+)  # proc_pid_smaps(5); device before
+_IN_MEMORY = re.compile(r"/memfd:|/dev/shm/.* \(deleted\)$")
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
 
 DESCRIPTORS_MAX = 1 << 16  # of a process that are looked at
@@ -67,18 +70,23 @@ def local_smaps(pid: int) -> bytes:
 
 
 def _unmapped_memory(pid: int, smaps: bytes) -> bytes:
-    """Files of memfd_create() that the process holds by a descriptor alone, as mappings without addresses."""
-    mapped, found, ours = set(_INODES.findall(smaps)), dict[int, bytes](), os.memfd_create("ours")
-    mount = mount_of(ours)
+    """Files of memfd_create(), deleted ones of shm_open(), that the process holds by a descriptor alone: mappings without addresses."""
+    mapped, found, ours = set(_INODES.findall(smaps)), dict[bytes, bytes](), os.memfd_create("ours")
+    mounts = {mount_of(ours), *memory_mounts(pid)}
     os.close(ours)
     for entry in islice(os.scandir(f"/proc/{pid}/fd"), DESCRIPTORS_MAX):
         with suppress(OSError):  # it was closed
             name = os.readlink(entry.path).replace("\n", "\\012")  # as in smaps
-            file = status_in_mount(entry.path, mount) if name.startswith("/memfd:") else None
-            if file and b"%d" % file.st_ino not in mapped:
+            file = status_in_mount(entry.path, mounts) if _IN_MEMORY.match(name) else None
+            if file and (inode := _inode(file)) not in mapped:
                 line = f"0-0 ---- 0 0:0 {file.st_ino} {name}\nRss: {file.st_blocks // 2} kB\n"
-                found[file.st_ino] = os.fsencode(line)
+                found[inode] = os.fsencode(line)
     return b"".join(found.values())
+
+
+def _inode(file: os.stat_result) -> bytes:
+    """As in smaps."""
+    return b"%02x:%02x %d" % (os.major(file.st_dev), os.minor(file.st_dev), file.st_ino)
 
 
 LOCAL_MEMORY = ReadMemory(local_smaps)

@@ -52,7 +52,7 @@ def test_whose_a_mount_is(served: SilentFile) -> None:
     (mount,) = (one for one in mounts if one.mount_id == user_space_mounts.mount_of(descriptor))
     os.close(descriptor)
     served.silence()
-    assert status_in_mount(str(served.path), mount.mount_id + 1) is None
+    assert status_in_mount(str(served.path), [mount.mount_id + 1]) is None
     assert mount.user == 0 and mount.is_trusted
     assert not user_space_mounts.ServedMount(1, 12345).is_trusted
     assert not user_space_mounts.ServedMount(1, None).is_trusted

@@ -27,15 +27,20 @@ _REGISTERS = (
     Register("ss", None),
 )
 
-# mov $0xf,%rax; syscall: rt_sigreturn. sp points to struct ucontext; its sigcontext begins at 40.
-_RT_SIGRETURN = SignalFrame(
-    code=bytes.fromhex("48c7c00f0000000f05"),
-    saved=(
-        (9, 40), (8, 48), (7, 56), (6, 64), (3, 72), (2, 80), (1, 88), (0, 96),  # r8 … r15
-        (14, 104), (13, 112), (4, 120), (5, 128),  # rdi rsi rbp rbx
-        (12, 136), (10, 144), (11, 152), (19, 160), (16, 168),  # rdx rax rcx rsp rip
-    ),
+# rt_sigreturn: sp points to struct ucontext; its sigcontext begins at 40.
+_SAVED = (
+    (9, 40), (8, 48), (7, 56), (6, 64), (3, 72), (2, 80), (1, 88), (0, 96),  # r8 … r15
+    (14, 104), (13, 112), (4, 120), (5, 128),  # rdi rsi rbp rbx
+    (12, 136), (10, 144), (11, 152), (19, 160), (16, 168),  # rdx rax rcx rsp rip
 )  # fmt: skip
+_RT_SIGRETURN = tuple(
+    SignalFrame(code=bytes.fromhex(code), saved=_SAVED)
+    for code in (
+        "48c7c00f0000000f05",  # mov $0xf,%rax; syscall: libc's
+        "b80f0000000f05",  # mov $0xf,%eax; syscall
+        "6a0f580f05",  # push $0xf; pop %rax; syscall
+    )
+)
 
 # call rel32; call r/m64 (ff /2): register, [reg], [reg+disp8], [reg+disp32], [rip+disp32], each also with a SIB byte
 CALL = (
@@ -53,6 +58,6 @@ ARCH = Arch(
     fp=4,
     return_register=16,
     callee_saved=(4, 5, 3, 2, 1, 0),  # rbp rbx r12 r13 r14 r15
-    signal_frames=(_RT_SIGRETURN,),
+    signal_frames=_RT_SIGRETURN,
     call_pattern=CALL,
 )

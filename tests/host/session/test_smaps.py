@@ -1,4 +1,4 @@
-"""When a session reads smaps: the target first, a refusal reported once, drivers at the end."""
+"""What a session reads of its processes: smaps, the target first, and allocators that it did not trace."""
 
 import mmap
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 
 from memleak_android.host.analysis import coverage
@@ -16,9 +17,13 @@ from memleak_android.host.analysis.memory_use import mappings_of
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.session import smaps
+from memleak_android.host.session.other_allocators import other_allocators
 from memleak_android.host.session.smaps import ReadMemory, SmapsReader, local_smaps
-from memleak_android.host.wire.blocks import Reason
+from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
+from memleak_android.host.wire.blocks import MAPPING, Reason
+from memleak_android.host.wire.payloads import Maps
 from tests.support.builders.blocks import end, hello, live_rows, snapshot
+from tests.support.workloads import PROGRAMS, built
 
 TARGET, OTHER = 100, 101
 SMAPS = b"7f00-7f10 rw-p 00000000 00:00 0   [heap]\nRss:  40 kB\nPss:  20 kB\n"
@@ -104,16 +109,20 @@ def test_memory_that_is_held_by_a_descriptor_alone() -> None:
     """It is in no mapping; where it is mapped it counts once."""
     file = os.memfd_create("held\n0-0")
     os.write(file, bytes(1 << 20))
+    shared = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR)
+    os.write(shared, bytes(1 << 20))
     mapped = os.memfd_create("mapped")
     os.write(mapped, bytes(1 << 20))
     with mmap.mmap(mapped, 1 << 20) as memory:
         memory.read()
         found = [(each.name, each.rss) for each in mappings_of(local_smaps(os.getpid()).decode())]
-    os.close(file)
-    os.close(mapped)
-    assert [each for each in found if each[0].startswith("/memfd:")] == [
+    inode = os.fstat(shared).st_ino
+    for each in (file, mapped, shared):
+        os.close(each)
+    assert [each for each in found if each[0].startswith(("/memfd:", "/dev/shm/"))] == [
         ("/memfd:mapped (deleted)", 1 << 20),
         ("/memfd:held\\0120-0 (deleted)", 1 << 20),
+        (f"/dev/shm/#{inode} (deleted)", 1 << 20),
     ]
 
 
@@ -169,3 +178,65 @@ def test_a_refusal_is_reported_once(error: Exception) -> None:
     assert len(asked) == len(capture.remarks) == 1
     assert capture.remarks[0].startswith("graphics memory of drivers is unknown: ")
     assert "driver_graphics" not in capture.session.fields["memory"]["parts"]
+
+
+SAID = "own_allocator brings a malloc of its own, which was not traced ({} own_allocator traces it)"
+
+
+@pytest.mark.parametrize(
+    ("about", "flags", "way_out"),
+    [
+        ({"tracer": "preload"}, ["-Wl,-Bsymbolic"], "--tracer bpf -O"),
+        ({"tracer": "plt"}, ["-Wl,-Bsymbolic"], "--tracer bpf -O"),
+        ({"tracer": "preload"}, ["-Wl,-Bsymbolic-functions"], "--tracer bpf -O"),
+        ({"tracer": "preload"}, ["-fvisibility=hidden"], "--tracer bpf -O"),
+        ({"tracer": "bpf", "about": {"allocator": "/lib/libc.so.6"}}, ["-fvisibility=hidden"], "-O"),
+        ({"tracer": "preload"}, [], None),  # its calls come to the shim
+        ({"tracer": "bpf", "about": {"allocator": "/lib/libc.so.6"}}, [], "-O"),
+    ],
+)
+def test_a_library_with_a_malloc_of_its_own(
+    about: dict[str, object], flags: list[str], way_out: str | None
+) -> None:
+    library = built(PROGRAMS / "own_allocator", "-shared", "-fPIC", "-fno-builtin", *flags)
+    assert said_of(library, about) == ([SAID.format(way_out)] if way_out else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "permissions", "is_known"),
+    [
+        (None, "r-xp", False),  # deleted
+        (b"\x7fELF, cut", "r-xp", False),
+        (b"JiTD", "r-xp", True),  # a compiler's notes for perf
+        (None, "r-xs", True),  # a compiler's code
+    ],
+)
+def test_a_file_that_cannot_be_read_is_not_taken_to_bring_none(
+    content: bytes | None, permissions: str, is_known: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "plugin.so"
+    file.write_bytes(content or b"")
+    if content is None:
+        file.unlink()
+    found = said_of(file, {"tracer": "preload"}, permissions)
+    assert found == ([] if is_known else ["plugin.so could not be read: it may bring a malloc of its own"])
+
+
+@pytest.mark.parametrize(("path", "is_asked"), [("//anon", False), ("/gone/plugin.so", True)])
+def test_code_without_a_file_brings_no_malloc(path: str, is_asked: bool) -> None:
+    """As the kernel reports a compiler's code to BPF sessions."""
+    capture = Capture()
+    capture.session |= {"tracer": "bpf", "about": {"allocator": "/lib/libc.so.6"}}
+    rows = np.zeros(1, MAPPING)
+    rows["pid"], rows["protection"] = os.getpid(), 5
+    capture.mappings.append((rows, [path]))
+    assert len(other_allocators(capture, ModuleFiles(LocalFiles(is_running=True)))) == is_asked
+
+
+def said_of(file: Path, about: dict[str, object], permissions: str = "r-xp") -> list[str]:
+    capture = Capture()
+    capture.session |= about
+    inode = file.stat().st_ino if file.exists() else 7
+    line = f"7f0000000000-7f0000001000 {permissions} 00000000 00:00 {inode} {file}\n"
+    capture.maps.append(Maps(os.getpid(), 100, line))
+    return [reason.text for reason in other_allocators(capture, ModuleFiles(LocalFiles(is_running=True)))]

@@ -194,10 +194,8 @@ def test_a_signed_return_address_in_a_frame_record() -> None:
 
 def test_a_given_mask_is_the_one_that_is_used() -> None:
     a = arch("arm64")
-    low, high = (
-        Mapping(CODE, CODE + 0x1000, "r-xp", 0, "/code"),
-        Mapping(1 << 46, (1 << 46) + 4096, "r", 0, ""),
-    )
+    low = Mapping(CODE, CODE + 0x1000, "r-xp", 0, "/code")
+    high = Mapping(1 << 46, (1 << 46) + 4096, "r", 0, "")
     # of low addresses alone as NT_ARM_PAC_MASK has it: 39 bits
     for mappings, mask in (([low, high], 0x007F_8000_0000_0000), ([low], 0x007F_FF80_0000_0000)):
         assert Planner(a, [AddressSpace(mappings)], Program(a, b"")).signature_mask(0) == mask

@@ -192,7 +192,7 @@ def is_program(stepped: Stepped, i: int, address: int) -> bool:
     return mapping is not None and mapping.path.endswith("/program")
 
 
-(FRAME,) = ARCH.signal_frames
+FRAME = ARCH.signal_frames[0]
 SLOTS = dict(FRAME.saved)
 TRAMPOLINE = bytes.fromhex("48c7c00f0000000f05")  # mov $15, %rax; syscall
 

@@ -178,7 +178,7 @@ def named(functions: dict[str, int], *more: Part) -> bytes:
 
 
 def test_names_come_from_the_packed_table_second() -> None:
-    """Other rules of names are in tests/host/symbols/test_names_in_file.py."""
+    """Other rules of names are in tests/host/symbols/test_symbol_table.py."""
     packed = lzma.compress(named({"again": 0x1000, "inside": 0x3000}))
     file = named({"outer": 0x1000}, Part(".gnu_debugdata", packed))
     found = [FunctionNames(Module.from_bytes(file)).find(vaddr) for vaddr in (0x1006, 0x3001, 0x3010)]
