@@ -5,10 +5,8 @@
  * and do not get them.
  */
 #include <stdarg.h>
-#include <stddef.h>
 
 #include "preload/recorder/connect.h"
-#include "preload/entries/limits.h"
 #include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"
 

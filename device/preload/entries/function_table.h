@@ -68,13 +68,15 @@
 	X(_ZdaPv##s##St11align_val_t)          \
 	X(_ZdlPvSt11align_val_tRKSt9nothrow_t) \
 	X(_ZdaPvSt11align_val_tRKSt9nothrow_t)
+/* Also jemalloc's own interface, by which Rust's jemallocator frees what malloc returned. */
 #if __SIZEOF_LONG__ == 8
-#define ML_OPERATORS_NEW(X) ML_OPERATORS_NEW_(X, m)
-#define ML_OPERATORS_DELETE(X) ML_OPERATORS_DELETE_(X, m)
+#define ML_OPERATORS_NEW(X) ML_OPERATORS_NEW_(X, m) X(mallocx)
+#define ML_OPERATORS_DELETE(X) ML_OPERATORS_DELETE_(X, m) X(dallocx) X(sdallocx)
 #else
-#define ML_OPERATORS_NEW(X) ML_OPERATORS_NEW_(X, j)
-#define ML_OPERATORS_DELETE(X) ML_OPERATORS_DELETE_(X, j)
+#define ML_OPERATORS_NEW(X) ML_OPERATORS_NEW_(X, j) X(mallocx)
+#define ML_OPERATORS_DELETE(X) ML_OPERATORS_DELETE_(X, j) X(dallocx) X(sdallocx)
 #endif
+#define ML_OPERATORS_RESIZE(X) X(rallocx)
 
 /* Calls by which a program would harm itself if it did not know of the shim: sandbox.c, limits.c. */
 #define ML_SANDBOX_FUNCTIONS(X)                                                          \

@@ -3,7 +3,6 @@
  * The allocation functions that the target calls. Each calls the original and reports to the recorder; the size of a
  * block and the success of a call are determined here.
  */
-#include <stddef.h>
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/tail_call.h"

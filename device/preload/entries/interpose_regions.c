@@ -8,7 +8,6 @@
 #if __SIZEOF_LONG__ == 8
 
 #include <errno.h>
-#include <stddef.h>
 #include <sys/mman.h>
 
 #include "preload/entries/originals.h"

@@ -6,9 +6,6 @@
  */
 #if __SIZEOF_LONG__ == 8
 
-#include "preload/entries/limits.h"
-
-#include <stddef.h>
 #include <sys/mman.h>
 #include <linux/resource.h>
 

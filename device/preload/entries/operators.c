@@ -47,6 +47,27 @@ static void release(void (*original)(void *, size_t, size_t), void *pointer, siz
 	ml_recorder_leave_original(inside);
 }
 
+/* NULL means that nothing changed. */
+static void *resize(void *(*original)(void *, size_t, size_t), void *old, size_t size, size_t flags,
+		    const struct ml_registers *registers)
+{
+	struct ml_thread *inside;
+	struct ml_entry block;
+	int was_known = old && ml_recorder_is_on() && ml_recorder_claim(old, registers->return_address, &block);
+	void *new;
+
+	inside = ml_recorder_enter_original();
+	new = original(old, size, flags);
+	ml_recorder_leave_original(inside);
+	if (was_known && new)
+		ml_recorder_freed(ML_FN_UNKNOWN, old, &block);
+	else if (was_known)
+		ml_recorder_restore(ML_UNTAG(old), &block);
+	if (new && ml_recorder_is_on())
+		ml_recorder_alloc(ML_FN_REALLOC, new, size, old, registers);
+	return new;
+}
+
 #define NEW(name)                                                                                                   \
 	ML_ENTRY(ml_entry_##name, ml_handle_##name);                                                                \
 	HANDLER void *ml_handle_##name(size_t size, size_t more, size_t most, const struct ml_registers *registers) \
@@ -61,6 +82,14 @@ ML_OPERATORS_NEW(NEW)
 		release(ml_operators.name, pointer, more, most, __builtin_return_address(0)); \
 	}
 ML_OPERATORS_DELETE(DELETE)
+
+#define RESIZE(name)                                                                                               \
+	ML_ENTRY(ml_entry_##name, ml_handle_##name);                                                               \
+	HANDLER void *ml_handle_##name(void *old, size_t size, size_t flags, const struct ml_registers *registers) \
+	{                                                                                                          \
+		return resize(ml_operators.name, old, size, flags, registers);                                     \
+	}
+ML_OPERATORS_RESIZE(RESIZE)
 
 /* ---- whose they are ------------------------------------------------------------------------------------- */
 
@@ -80,11 +109,18 @@ static long find_path(void *context, const struct ml_own_mapping_line *line)
 	return 1;
 }
 
+static int is_of_the_same_file(const void *malloc, const void *other)
+{
+	struct search first = { (unsigned long)malloc, "" };
+	struct search second = { (unsigned long)other, "" };
+
+	return second.address && ml_mappings_each(find_path, &first) == 1 && ml_mappings_each(find_path, &second) == 1 &&
+	       ml_is_same_text(first.path, second.path);
+}
+
 int ml_operators_are_the_allocator_s(void)
 {
-	struct search malloc = { (unsigned long)ml_original.malloc, "" };
-	struct search new = { (unsigned long)ml_next_operator_new, "" };
+	void *malloc = (void *)ml_original.malloc;
 
-	return new.address && ml_mappings_each(find_path, &malloc) == 1 && ml_mappings_each(find_path, &new) == 1 &&
-	       ml_is_same_text(malloc.path, new.path);
+	return is_of_the_same_file(malloc, ml_next_operator_new) || is_of_the_same_file(malloc, ml_next_sdallocx);
 }

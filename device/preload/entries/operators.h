@@ -14,13 +14,16 @@ struct ml_operators {
 #define FIELD(name) void (*name)(void *pointer, size_t more, size_t most);
 	ML_OPERATORS_DELETE(FIELD)
 #undef FIELD
+#define FIELD(name) void *(*name)(void *old, size_t size, size_t flags);
+	ML_OPERATORS_RESIZE(FIELD)
+#undef FIELD
 };
 
 /* The originals. */
 extern struct ml_operators ml_operators __attribute__((visibility("hidden")));
 
 /*
- * Whether the object that defines malloc also defines operator new, in a process that was started with the shim. If not, what
- * operator new takes comes by malloc.
+ * Whether the object that defines malloc also defines operator new or sdallocx, in a process that was started with the shim. If
+ * not, what operator new takes comes by malloc.
  */
 int ml_operators_are_the_allocator_s(void);

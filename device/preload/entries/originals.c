@@ -99,6 +99,7 @@ long ml_from_kernel(long result)
 }
 
 void *ml_next_operator_new;
+void *ml_next_sdallocx;
 
 void *ml_next_definition(const char *name)
 {
@@ -131,6 +132,7 @@ static void look_up(void)
 			*(void **)((char *)&ml_original + names[i].offset) = found;
 	}
 	ml_next_operator_new = ml_next_definition(sizeof(size_t) == 8 ? "_Znwm" : "_Znwj");
+	ml_next_sdallocx = ml_next_definition("sdallocx");
 }
 
 /* A program that found our function must get a result even if its libc lacks the original. */

@@ -35,6 +35,7 @@ void *ml_next_definition(const char *name);
 
 /* operator new as the dynamic linker finds it, in a process that was started with the shim; NULL: there is none. */
 extern void *ml_next_operator_new __attribute__((visibility("hidden")));
+extern void *ml_next_sdallocx __attribute__((visibility("hidden")));
 
 /* Sets the target's errno and returns -1, as a libc does. */
 int ml_fail(int error);
@@ -46,3 +47,13 @@ long ml_from_kernel(long result);
 void *ml_arena_alloc(size_t alignment, size_t size);
 int ml_arena_owns(const void *pointer);
 size_t ml_arena_size(const void *pointer);
+
+/* Limits that a program sets for itself, and that are not meant for the shim's memory (limits.c). */
+#if __SIZEOF_LONG__ == 8
+/* Before exec: the new program gets the limit that this one asked for. */
+void ml_limits_restore(void);
+#else
+static inline void ml_limits_restore(void)
+{
+}
+#endif

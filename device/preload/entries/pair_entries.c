@@ -7,11 +7,7 @@
  */
 #include "preload/entries/pair_entries.h"
 
-#define NUMBERS                                                                                     \
-	"0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32," \
-	"33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63"
-
-_Static_assert(ML_PAIRS == 64, "an entry each");
+_Static_assert(ML_PAIRS == 12 * 16, "an entry each");
 
 unsigned long memleak_pair_originals[ML_PAIRS], memleak_pair_size_functions[ML_PAIRS];
 
@@ -39,9 +35,10 @@ unsigned long memleak_pair_originals[ML_PAIRS], memleak_pair_size_functions[ML_P
 __asm__(".pushsection .text\n"
 	".globl ml_pair_entries\n.hidden ml_pair_entries\n.type ml_pair_entries, %function\n"
 	".p2align 4\nml_pair_entries:\n"
-	".irp number," NUMBERS "\n"
-	".p2align 4\nendbr64\nmov $\\number, %r11d\njmp ml_pair_entry\n"
-	".endr\n"
+	".irp high,0,1,2,3,4,5,6,7,8,9,10,11\n"
+	".irp low,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n"
+	".p2align 4\nendbr64\nmov $16*\\high+\\low, %r11d\njmp ml_pair_entry\n"
+	".endr\n.endr\n"
 	".size ml_pair_entries, .-ml_pair_entries\n"
 	".type ml_pair_entry, %function\n"
 	".p2align 4\nml_pair_entry:\n"
@@ -89,9 +86,10 @@ __asm__(".pushsection .text\n"
 __asm__(".pushsection .text\n"
 	".globl ml_pair_entries\n.hidden ml_pair_entries\n.type ml_pair_entries, %function\n"
 	".p2align 4\nml_pair_entries:\n"
-	".irp number," NUMBERS "\n"
-	".p2align 4\nhint #34\nmov w17, #\\number\nb ml_pair_entry\n" /* bti c */
-	".endr\n"
+	".irp high,0,1,2,3,4,5,6,7,8,9,10,11\n"
+	".irp low,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n"
+	".p2align 4\nhint #34\nmov w17, #16*\\high+\\low\nb ml_pair_entry\n" /* bti c */
+	".endr\n.endr\n"
 	".size ml_pair_entries, .-ml_pair_entries\n"
 	".type ml_pair_entry, %function\n"
 	".p2align 4\nml_pair_entry:\n"

@@ -2,8 +2,6 @@
 /* The entries of functions of --pairs (pair_entries.c) and their interface to pairs.c. */
 #pragma once
 
-#include <stddef.h>
-
 #include "preload/freestanding/registers.h"
 #include "preload/segment/segment.h"
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/entries/pairs.h"
 
-#include <stddef.h>
-
 #include "preload/freestanding/bytes.h"
 #include "preload/entries/originals.h"
 #include "preload/entries/pair_entries.h"
@@ -108,7 +106,7 @@ static int succeeded(const struct ml_pair *rule, ml_u64 value)
 /* An address of the live table: without tags, as wide as the handle. */
 static ml_u64 address_of(const struct ml_pair *rule, ml_u64 handle)
 {
-	handle = rule->handle_bytes == 4 ? (ml_u32)handle : handle & ML_PAIR_HANDLE_MASK;
+	handle = rule->handle_bytes == 4 ? (ml_u32)handle : ml_pair_short_handle(handle);
 	return handle | (ml_u64)rule->family << ML_PAIR_FAMILY_SHIFT;
 }
 
@@ -279,8 +277,9 @@ static void release(const struct ml_pair *rule, ml_u32 function, const struct ml
 {
 	ml_u64 handle = argument(frame, rule->handle), address;
 	struct ml_entry block;
+	int is_null = !handle && rule->handle_bytes != 4; /* like free(NULL), unless a handle is 0 */
 
-	if (!handle && (rule->is_indirect || rule->handle_bytes != 4))
+	if (!handle && rule->is_indirect)
 		return;
 	if (rule->through) {
 		release_range(rule, (ml_u32)handle,
@@ -290,7 +289,8 @@ static void release(const struct ml_pair *rule, ml_u32 function, const struct ml
 	address = address_of(rule, rule->is_indirect ? stored(rule, handle, 0) : handle);
 	if (rule->is_early && !ml_recorder_release_if_held(address, &block))
 		release_early(address);
-	else if (rule->is_early || ml_recorder_release(address, &block))
+	else if (rule->is_early ||
+		 (is_null ? ml_recorder_release_if_held(address, &block) : ml_recorder_release(address, &block)))
 		ml_recorder_freed(function, (void *)(unsigned long)(address & ML_PAIR_HANDLE_MASK), &block);
 }
 

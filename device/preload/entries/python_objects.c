@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/entries/python_objects.h"
 
-#include <stddef.h>
-
 #include "preload/freestanding/lock.h"
 #include "preload/recorder/recorder.h"
 
@@ -176,11 +174,13 @@ static void wrap_domains(unsigned int wrapping)
 
 void ml_python_objects_wrap(void)
 {
-	const struct ml_view *view = ml_view_in_force();
+	const struct ml_view *view;
 	struct allocator now;
 
-	if (__builtin_expect(!PyMem_GetAllocator, 1) || !PyMem_SetAllocator || !PyMem_Calloc || !ml_recorder_is_on() ||
-	    view->settings.flags & (ML_SETTING_NO_HEAP | ML_SETTING_NO_PYTHON_OBJECTS) || !ml_lock_try(&lock))
+	if (__builtin_expect(!PyMem_GetAllocator, 1) || !PyMem_SetAllocator || !PyMem_Calloc || !ml_recorder_is_on())
+		return;
+	view = ml_view_in_force(); /* not earlier: until the recorder is on there may be none */
+	if (view->settings.flags & (ML_SETTING_NO_HEAP | ML_SETTING_NO_PYTHON_OBJECTS) || !ml_lock_try(&lock))
 		return;
 	if (_Py_MergeZeroLocalRefcount) { /* its collector walks the heap of the allocator that it was built with */
 		view->segment->python_objects = ML_PYTHON_OBJECTS_REFUSED;

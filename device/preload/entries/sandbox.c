@@ -4,6 +4,7 @@
 #include <linux/prctl.h>
 
 #include "preload/entries/originals.h"
+#include "preload/freestanding/clock.h"
 #include "preload/freestanding/seccomp_filter.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/freestanding/tail_call.h"
@@ -21,10 +22,17 @@ static void expect(int is_strict, unsigned long program)
 		__atomic_fetch_or(&ml_view_in_force()->segment->forbidden_calls, ml_sandbox_forbidden(), __ATOMIC_RELAXED);
 }
 
-EXPORT int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+static void note_option(unsigned long option, unsigned long a, unsigned long b)
 {
 	if (option == PR_SET_SECCOMP)
 		expect(a == SECCOMP_MODE_STRICT, b);
+	if (option == PR_SET_TSC && a == PR_TSC_SIGSEGV)
+		__atomic_store_n(&ml_clock_has_no_counter, 1, __ATOMIC_RELAXED);
+}
+
+EXPORT int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+{
+	note_option((unsigned long)option, a, b);
 	if (!ml_originals_ready() || !ml_original.prctl)
 		return (int)ml_from_kernel(ml_kernel_call(__NR_prctl, option, (long)a, (long)b, (long)c, (long)d, 0));
 	TAIL return ml_original.prctl(option, a, b, c, d);
@@ -35,8 +43,8 @@ EXPORT long syscall(long number, long a, long b, long c, long d, long e, long f)
 {
 	if (number == __NR_seccomp && (a == SECCOMP_SET_MODE_FILTER || a == SECCOMP_SET_MODE_STRICT))
 		expect(a == SECCOMP_SET_MODE_STRICT, (unsigned long)c);
-	else if (number == __NR_prctl && a == PR_SET_SECCOMP)
-		expect(b == SECCOMP_MODE_STRICT, (unsigned long)c);
+	else if (number == __NR_prctl)
+		note_option((unsigned long)a, (unsigned long)b, (unsigned long)c);
 	if (!ml_originals_ready() || !ml_original.syscall)
 		return ml_from_kernel(ml_kernel_call(number, a, b, c, d, e, f));
 	TAIL return ml_original.syscall(number, a, b, c, d, e, f);

@@ -2,8 +2,6 @@
 /* Memory and text without a libc. The names keep compilers from turning them into builtins. */
 #pragma once
 
-#include <stddef.h>
-
 #include "wire.h"
 
 void ml_copy(void *to, const void *from, size_t bytes);

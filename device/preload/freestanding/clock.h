@@ -12,15 +12,26 @@ struct ml_timespec {
 	long nanoseconds;
 };
 
-/* libc's, which reads the vDSO: 3 ns instead of a system call. Weak, since the system call will do. */
-extern int clock_gettime(int clock, struct ml_timespec *now) __attribute__((weak));
+typedef int ml_clock_function(int clock, struct ml_timespec *now);
+
+/*
+ * 3 ns instead of a system call; NULL: there is none. Not libc's clock_gettime(): another library may come before it, which allocates
+ * or gives another time (libfaketime).
+ */
+extern ml_clock_function *ml_clock_vdso __attribute__((visibility("hidden")));
+
+/* 1: the kernel sends SIGSEGV for reading the cycle counter, as the vDSO does for the exact time: prctl(PR_SET_TSC), x86. */
+extern int ml_clock_has_no_counter __attribute__((visibility("hidden")));
+
+/* Called once, before blocks are recorded. */
+void ml_clock_find_vdso(void);
 
 static inline ml_u64 ml_clock_ns(int clock)
 {
 	struct ml_timespec now = { 0, 0 };
 
-	if (clock_gettime)
-		clock_gettime(clock, &now);
+	if (ml_clock_vdso && (clock == ML_CLOCK_MONOTONIC_COARSE || __builtin_expect(!ml_clock_has_no_counter, 1)))
+		ml_clock_vdso(clock, &now);
 	else
 		ML_SYSCALL2(clock_gettime, clock, &now);
 	return (ml_u64)now.seconds * 1000000000u + (ml_u64)now.nanoseconds;
@@ -32,9 +43,13 @@ static inline ml_u64 ml_clock_coarse_ns(void)
 	return ml_clock_ns(ML_CLOCK_MONOTONIC_COARSE);
 }
 
+/*
+ * In a sandbox without clock_gettime() it is coarse: the vDSO reads the cycle counter, for which the kernel sends SIGSEGV in seccomp's
+ * strict mode (arch/x86, disable_TSC()), or makes the system call.
+ */
 static inline ml_u64 ml_clock_exact_ns(void)
 {
-	return ml_clock_ns(ML_CLOCK_MONOTONIC);
+	return ml_clock_ns(ml_sandbox_forbids(__NR_clock_gettime) ? ML_CLOCK_MONOTONIC_COARSE : ML_CLOCK_MONOTONIC);
 }
 
 /*

@@ -14,7 +14,7 @@ struct ml_hook_module {
 	unsigned long low, high;
 	ml_u64 name_hash;
 	ml_u32 pass; /* that saw it last */
-	int is_settled; /* a whole pass is over: its RELRO pages are read-only by now, or stay writable */
+	int is_settled; /* a whole pass is over: its RELRO pages are mostly read-only by now, or stay writable */
 	int has_runpath;
 	struct ml_hooked report;
 };

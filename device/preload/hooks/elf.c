@@ -113,6 +113,13 @@ const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index)
 	return symbol && symbol->st_name < elf->string_bytes ? elf->strings + symbol->st_name : NULL;
 }
 
+unsigned long ml_elf_plt_entry(const struct ml_elf *elf, unsigned long index)
+{
+	const ElfW(Sym) *symbol = elf->is_program ? symbol_at(elf, index) : NULL;
+
+	return symbol && symbol->st_shndx == SHN_UNDEF && symbol->st_value ? elf->base + symbol->st_value : 0;
+}
+
 /* The symbol's version index. HIDDEN: only references to that version bind to it. */
 static unsigned int version_at(const struct ml_elf *elf, unsigned long index)
 {

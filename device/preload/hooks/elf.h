@@ -51,3 +51,9 @@ unsigned int ml_elf_definitions(const struct ml_elf *elf, const char *name, stru
 
 /* A symbol's name, zero-terminated; NULL if there is none. */
 const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index);
+
+/*
+ * The address that a program at a fixed address gives to another module's function whose address it takes: an entry of its own PLT, which jumps
+ * through the function's slot (psABI x86-64, "Function Addresses"). 0 = none.
+ */
+unsigned long ml_elf_plt_entry(const struct ml_elf *elf, unsigned long index);

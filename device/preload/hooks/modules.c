@@ -41,8 +41,9 @@ static void add_segment(struct ml_module *module, const ElfW(Phdr) * segment)
 	}
 }
 
-int ml_module_describe(struct ml_module *module, const struct ml_mappings *maps, unsigned long base,
-		       const ElfW(Phdr) * segments, size_t n)
+/* By its mapped program headers. -1: it has no segments or no dynamic section. */
+static int describe(struct ml_module *module, const struct ml_mappings *maps, unsigned long base, const ElfW(Phdr) * segments,
+		    size_t n)
 {
 	*module = (struct ml_module){ .name = "", .base = base };
 	if (!segments || n > SEGMENTS_MAX || !ml_mappings_can_read(maps, (unsigned long)segments, n * sizeof(*segments)))
@@ -69,7 +70,7 @@ static int visit_loaded(struct dl_phdr_info *info, size_t bytes, void *context)
 		tour->error = ml_mappings_read(&tour->maps);
 	if (tour->error)
 		return 1;
-	if (ml_module_describe(&module, &tour->maps, info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum))
+	if (describe(&module, &tour->maps, info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum))
 		return 0;
 	if (info->dlpi_name)
 		module.name = info->dlpi_name;
@@ -136,8 +137,8 @@ static int is_open(struct search *search, const struct ml_own_mapping_line *line
 	return ml_mappings_can_read(&search->maps, line->range.low, sizeof(*header)) &&
 	       ml_starts_with((const char *)header->e_ident, ELFMAG) && header->e_phentsize == sizeof(ElfW(Phdr)) &&
 	       header->e_phoff % sizeof(long) == 0 &&
-	       !ml_module_describe(&module, &search->maps, line->range.low,
-				   (const ElfW(Phdr) *)(line->range.low + header->e_phoff), header->e_phnum) &&
+	       !describe(&module, &search->maps, line->range.low, (const ElfW(Phdr) *)(line->range.low + header->e_phoff),
+			 header->e_phnum) &&
 	       !ml_elf_open(&search->elf, &search->maps, module.base, module.dynamic);
 }
 

@@ -22,10 +22,6 @@ struct ml_module {
 typedef void ml_visit_module(void *context, const struct ml_mappings *maps, const struct ml_module *module);
 int ml_modules_each(ml_visit_module *visit, void *context);
 
-/* Describes a module by its mapped program headers. -1: it has no segments or no dynamic section. */
-int ml_module_describe(struct ml_module *module, const struct ml_mappings *maps, unsigned long base,
-		       const ElfW(Phdr) * segments, size_t n);
-
 /*
  * The address of a function of libc, libdl or the linker by name, or 0. bionic binds libc's names only for libraries
  * that list libc as needed.

@@ -2,7 +2,6 @@
 #include "preload/hooks/names.h"
 
 #include "preload/freestanding/bytes.h"
-#include "preload/hooks/modules.h"
 #include "preload/recorder/connect.h"
 #include "preload/segment/attach_abi.h"
 #include "preload/entries/operators.h"
@@ -25,6 +24,7 @@ ML_SELF_FUNCTIONS(DECLARE)
 #define DECLARE_ENTRY(function) extern char ml_entry_##function[];
 ML_OPERATORS_NEW(DECLARE_ENTRY)
 ML_OPERATORS_DELETE(DECLARE_ENTRY)
+ML_OPERATORS_RESIZE(DECLARE_ENTRY)
 
 #define ADDRESS(function) (unsigned long)(function)
 #define AT(variable) (unsigned long *)(void *)&(variable)
@@ -39,13 +39,14 @@ ML_OPERATORS_DELETE(DECLARE_ENTRY)
 
 #define ONE(...) +1
 _Static_assert(0 ML_ALLOCATOR_FUNCTIONS(ONE) ML_EXEC_FUNCTIONS(ONE) EXEC_FORMS(ONE) ML_LOADER_FUNCTIONS(ONE)
-			       ML_REGION_FUNCTIONS(ONE) ML_SELF_FUNCTIONS(ONE) ML_OPERATORS_NEW(ONE)
-				       ML_OPERATORS_DELETE(ONE) <= ML_HOOKS_OWN,
+			       ML_REGION_FUNCTIONS(ONE) ML_SELF_FUNCTIONS(ONE) ML_OPERATORS_NEW(ONE) ML_OPERATORS_DELETE(ONE)
+				       ML_OPERATORS_RESIZE(ONE) <= ML_HOOKS_OWN,
 	       "those of --pairs come behind our own");
 
 struct ml_hook ml_hooks[ML_HOOKS] = { ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_FUNCTIONS(EXEC) EXEC_FORMS(FORM)
 					      ML_LOADER_FUNCTIONS(LOADER) ML_REGION_FUNCTIONS(REGIONS) ML_SELF_FUNCTIONS(SELF)
-						      ML_OPERATORS_NEW(OPERATOR) ML_OPERATORS_DELETE(OPERATOR) };
+						      ML_OPERATORS_NEW(OPERATOR) ML_OPERATORS_DELETE(OPERATOR)
+							      ML_OPERATORS_RESIZE(OPERATOR) };
 
 enum ml_libc ml_hook_libc;
 

@@ -42,7 +42,7 @@ enum ml_libc {
 /* The process's libc, once modules were scanned. */
 extern enum ml_libc ml_hook_libc __attribute__((visibility("hidden")));
 
-#define ML_HOOKS_OWN 70u
+#define ML_HOOKS_OWN 74u
 #define ML_HOOKS (ML_HOOKS_OWN + ML_PAIR_NAMES)
 
 /* Those of --pairs come last. */

@@ -9,9 +9,8 @@
 #include "preload/hooks/books.h"
 #include "preload/freestanding/lock.h"
 #include "preload/hooks/names.h"
-#include "preload/hooks/pages.h"
+#include "preload/hooks/slots.h"
 #include "preload/hooks/relocations.h"
-#include "preload/hooks/stubs.h"
 #include "preload/freestanding/syscalls.h"
 
 #define SETTLE_NS 10000000
@@ -24,6 +23,7 @@ static int is_pass_due; /* another pass is due: a thread found the lock taken */
 static int waiter; /* pid of the process in which a thread waits for the lock, 0 = none: a child of fork() has another */
 static int is_patching;  /* new modules are to be patched */
 static unsigned int families; /* bits: whose names are patched */
+static unsigned long plt_entries[ML_HOOKS]; /* of the program; a call of one is seen at the program's slot. 0 = none */
 static const struct ml_view *listener;
 
 static int lock_or_time_out(void)
@@ -100,8 +100,7 @@ static int is_unsettled(const struct pass *pass, unsigned long slot)
 {
 	const struct ml_own_mapping *range = ml_mappings_find(pass->maps, slot);
 
-	return !pass->entry->is_settled && slot >= pass->module->relro_low && (slot | 0xfff) < pass->module->relro_high &&
-	       range && range->protection & PROT_WRITE;
+	return !pass->entry->is_settled && ml_hook_is_in_relro(pass->module, slot) && range && range->protection & PROT_WRITE;
 }
 
 static void patch_slot(struct pass *pass, const struct ml_relocation *relocation, unsigned int number, unsigned long value)
@@ -143,8 +142,10 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 	if (number == ML_HOOKS || !hook->real || relocation->addend || !(families & ML_HOOK_BIT(hook->family)) ||
 	    relocation->address % sizeof(value) || !ml_mappings_can_read(pass->maps, relocation->address, sizeof(value)))
 		return;
+	if (pass->elf.is_program)
+		plt_entries[number] = ml_elf_plt_entry(&pass->elf, relocation->symbol);
 	value = __atomic_load_n((unsigned long *)relocation->address, __ATOMIC_RELAXED);
-	if (value == hook->entry)
+	if (value == hook->entry || value == plt_entries[number])
 		return;
 	if (value == hook->real || ml_hook_is_stub(pass->module, &pass->elf, &pass->binding, relocation, hook))
 		patch_slot(pass, relocation, number, value);
@@ -269,7 +270,7 @@ static void visit_module(void *context, const struct ml_mappings *maps, const st
 	if (is_own(module) || is_vdso(module))
 		return;
 	pass->maps = pass->pages.maps = maps;
-	pass->module = module;
+	pass->module = pass->pages.module = module;
 	pass->visit(pass);
 	ml_hook_pages_close(&pass->pages);
 }

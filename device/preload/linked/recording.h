@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
 #include <sys/uio.h>
 
 #include "preload/segment/segment.h"

@@ -5,7 +5,9 @@
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
 #include "preload/freestanding/syscalls.h"
+#include "preload/segment/keys.h"
 #include "preload/segment/ring.h"
+#include "preload/segment/table.h"
 
 #define CHUNK 8192u
 #define CALL_PAUSE_NS 200000
@@ -60,18 +62,11 @@ static void add_row(struct ml_recording *recording, struct chunk *chunk, const m
 		write_chunk(recording, chunk, 0);
 }
 
-static ml_u32 n_keys(const struct ml_view *view)
-{
-	ml_u32 used = __atomic_load_n(&view->segment->n_keys_used, __ATOMIC_ACQUIRE);
-
-	return used < view->settings.n_keys ? used : view->settings.n_keys;
-}
-
 static void add_keys(struct ml_recording *recording, const struct ml_view *view, ml_u64 now_ns)
 {
 	struct chunk *chunk = begin(recording, ML_BLOCK_KEYS, 7, 0, now_ns);
 
-	for (ml_u32 i = 0; i < n_keys(view); i++) {
+	for (ml_u32 i = 0; i < ml_view_n_keys(view); i++) {
 		const volatile struct ml_key *key = &view->keys[i];
 		const ml_u64 row[] = { ml_read(&key->key),         ml_read(&key->alloc_objects),
 				       ml_read(&key->alloc_bytes), ml_read(&key->free_objects),
@@ -82,18 +77,6 @@ static void add_keys(struct ml_recording *recording, const struct ml_view *view,
 			add_row(recording, chunk, row, NULL);
 	}
 	write_chunk(recording, chunk, 1);
-}
-
-/* The entry belongs to the address if that is the same before and after the entry is read. */
-static ml_u64 read_slot(const struct ml_view *view, const struct ml_slot *slot, struct ml_entry *entry)
-{
-	ml_u64 address = __atomic_load_n(&slot->address, __ATOMIC_ACQUIRE);
-
-	if (address <= ML_SLOT_CLAIMED)
-		return 0;
-	*entry = ml_slot_unpack(view->segment, slot);
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return __atomic_load_n(&slot->address, __ATOMIC_RELAXED) == address ? address : 0;
 }
 
 static void add_block(struct ml_recording *recording, struct chunk *chunk, const struct ml_view *view, ml_u64 address,
@@ -117,7 +100,7 @@ static void add_blocks(struct ml_recording *recording, const struct ml_view *vie
 
 		for (ml_u64 i = 0; i < n_slots; i++) {
 			struct ml_entry entry;
-			ml_u64 address = read_slot(view, &view->level_slots[level][i], &entry);
+			ml_u64 address = ml_slot_read(view->segment, &view->level_slots[level][i], &entry);
 
 			if (address)
 				add_block(recording, chunk, view, address, &entry);
@@ -138,7 +121,7 @@ struct ml_status ml_recording_count(const struct ml_view *view)
 {
 	struct ml_status status = { .timestamp_ns = ml_clock_exact_ns() };
 
-	for (ml_u32 i = 0; i < n_keys(view); i++) {
+	for (ml_u32 i = 0; i < ml_view_n_keys(view); i++) {
 		const volatile struct ml_key *key = &view->keys[i];
 
 		status.alloc_objects += ml_read(&key->alloc_objects);

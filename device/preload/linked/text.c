@@ -5,7 +5,7 @@
 
 static const char digits[] = "0123456789abcdef";
 
-void ml_text_add_bytes(struct ml_text *text, const char *bytes, size_t n)
+static void add_bytes(struct ml_text *text, const char *bytes, size_t n)
 {
 	if (text->room - text->fill < n)
 		return;
@@ -15,7 +15,7 @@ void ml_text_add_bytes(struct ml_text *text, const char *bytes, size_t n)
 
 void ml_text_add(struct ml_text *text, const char *words)
 {
-	ml_text_add_bytes(text, words, ml_length(words));
+	add_bytes(text, words, ml_length(words));
 }
 
 ml_u64 ml_text_divide(ml_u64 number, ml_u64 by, ml_u64 *rest)
@@ -41,12 +41,12 @@ void ml_text_add_number(struct ml_text *text, ml_u64 number)
 		number = ml_text_divide(number, 10, &digit);
 		decimal[--at] = digits[digit];
 	} while (number);
-	ml_text_add_bytes(text, decimal + at, sizeof(decimal) - at);
+	add_bytes(text, decimal + at, sizeof(decimal) - at);
 }
 
 void ml_text_add_hex_byte(struct ml_text *text, unsigned char byte)
 {
-	ml_text_add_bytes(text, (char[]){ digits[byte >> 4], digits[byte & 15] }, 2);
+	add_bytes(text, (char[]){ digits[byte >> 4], digits[byte & 15] }, 2);
 }
 
 void ml_text_add_quoted(struct ml_text *text, const char *bytes, size_t n)
@@ -57,9 +57,9 @@ void ml_text_add_quoted(struct ml_text *text, const char *bytes, size_t n)
 		char escaped[6] = { '\\', 'u', '0', '0', digits[c >> 4], digits[c & 15] };
 
 		if (c < 32 || c == '"' || c == '\\' || c == 127)
-			ml_text_add_bytes(text, escaped, sizeof(escaped));
+			add_bytes(text, escaped, sizeof(escaped));
 		else
-			ml_text_add_bytes(text, bytes + i, 1);
+			add_bytes(text, bytes + i, 1);
 	}
 	ml_text_add(text, "\"");
 }

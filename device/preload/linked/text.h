@@ -2,8 +2,6 @@
 /* Text for the blocks of a recording, in the caller's memory. A piece that does not fit is left out as a whole. */
 #pragma once
 
-#include <stddef.h>
-
 #include "wire.h"
 
 struct ml_text {
@@ -11,7 +9,6 @@ struct ml_text {
 	size_t fill, room;
 };
 
-void ml_text_add_bytes(struct ml_text *text, const char *bytes, size_t n);
 void ml_text_add(struct ml_text *text, const char *words);
 /* number / by, and the rest. 32-bit arm would need a function of the compiler's library for it. */
 ml_u64 ml_text_divide(ml_u64 number, ml_u64 by, ml_u64 *rest);

@@ -2,8 +2,6 @@
 /* Joining a session: connects to the agent, creates the segment and passes it on. */
 #pragma once
 
-#include <stddef.h>
-
 #include "preload/segment/segment.h"
 
 #define ML_CONNECT_VARIABLE "MEMLEAK_SESSION=" /* socket name ':' nonce as ML_NONCE_DIGITS */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The session that the environment names, and the environment of the target and of programs that it executes. */
-#include <stddef.h>
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/syscalls.h"

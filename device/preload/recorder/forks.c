@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/recorder/forks.h"
 
-#include <stddef.h>
 #include <sys/mman.h>
 
 #include "preload/freestanding/syscalls.h"

@@ -22,6 +22,7 @@ struct ml_forks_words {
 	int state; /* enum ml_recorder_state */
 	ml_u32 own_pid; /* struct ml_sandbox */
 	ml_u32 has_left; /* the parent's segment */
+	unsigned long joining; /* pointer of the thread that joins the session in a child */
 };
 
 /*

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/recorder/recorder.h"
 
-#include <stddef.h>
-
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
 #include "preload/recorder/evidence.h"
 #include "preload/segment/keys.h"
 #include "preload/stacks/maps.h"
 #include "preload/stacks/python_frames.h"
-#include "preload/recorder/recorder_session.h"
 #include "preload/segment/ring.h"
 #include "preload/recorder/sampler.h"
 #include "preload/recorder/stack_bounds.h"
 #include "preload/recorder/stack_id.h"
 #include "preload/segment/table.h"
-#include "preload/segment/thread.h"
 
 static void count_lost(const struct ml_view *view, enum ml_lost cause)
 {

@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
-
 #include "pair_rule.h"
 #include "preload/recorder/recorder_session.h"
 #include "preload/freestanding/registers.h"
@@ -22,30 +20,10 @@ void ml_recorder_alloc(enum ml_function function, void *address, ml_u64 size, vo
 /*
  * Around an original that may call other allocator functions: those calls are internal, the outermost one makes the
  * block. A signal handler's call is recognized by its return address. The result of the first function is the argument
- * of the second; NULL: nothing is recorded.
+ * of the second. NULL: nothing is recorded, or the thread shares a slot, where other threads' calls would be taken for internal;
+ * there, what an original calls is recorded, too.
  */
-static inline struct ml_thread *ml_recorder_enter_original(void)
-{
-	struct ml_thread *thread;
-
-	if (!ml_recorder_is_on())
-		return NULL;
-	thread = ml_thread_current(ml_view_in_force());
-	thread->is_inside++;
-	return thread;
-}
-
-static inline void ml_recorder_leave_original(struct ml_thread *thread)
-{
-	if (thread)
-		thread->is_inside--;
-}
-
-/*
- * Around an original that allocates from malloc and mmap for a block of its own: all calls meanwhile are internal, whoever makes
- * them. NULL also for threads that share a slot: what an original calls there is recorded in its place.
- */
-static inline struct ml_thread *ml_recorder_enter_objects(void)
+static inline struct ml_thread *ml_recorder_enter(ml_u64 depth)
 {
 	const struct ml_view *view;
 	struct ml_thread *thread;
@@ -56,14 +34,35 @@ static inline struct ml_thread *ml_recorder_enter_objects(void)
 	thread = ml_thread_current(view);
 	if (__builtin_expect(thread == view->threads, 0))
 		return NULL;
-	thread->is_inside += ML_INSIDE_OBJECTS;
+	thread->is_inside += depth;
 	return thread;
+}
+
+static inline void ml_recorder_leave(struct ml_thread *thread, ml_u64 depth)
+{
+	if (thread)
+		thread->is_inside -= depth;
+}
+
+static inline struct ml_thread *ml_recorder_enter_original(void)
+{
+	return ml_recorder_enter(1);
+}
+
+static inline void ml_recorder_leave_original(struct ml_thread *thread)
+{
+	ml_recorder_leave(thread, 1);
+}
+
+/* Around an original that allocates from malloc and mmap for a block of its own. Every call until it returns is internal. */
+static inline struct ml_thread *ml_recorder_enter_objects(void)
+{
+	return ml_recorder_enter(ML_INSIDE_OBJECTS);
 }
 
 static inline void ml_recorder_leave_objects(struct ml_thread *thread)
 {
-	if (thread)
-		thread->is_inside -= ML_INSIDE_OBJECTS;
+	ml_recorder_leave(thread, ML_INSIDE_OBJECTS);
 }
 
 /*

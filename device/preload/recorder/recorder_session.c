@@ -2,7 +2,6 @@
 /* The sessions of one process, one after another: the recorder's view and whether it records. After a fork: forks.h. */
 #include "preload/recorder/recorder_session.h"
 
-#include <stddef.h>
 #include <sys/mman.h>
 
 #include "preload/freestanding/clock.h"
@@ -180,27 +179,39 @@ void ml_recorder_start(char *const *environment)
 		ml_recorder_turn_on();
 }
 
-int ml_recorder_after_fork(void)
+/* Joins the session if children are followed. */
+static enum ml_recorder_state state_after_fork(void)
 {
 	const struct ml_view *view = ml_view_in_force();
 
 	leave_parents_segment(); /* no handler runs after clone() */
-	*ml_recorder_state = ML_RECORDER_NEVER;
 	if (!is_armed)
-		return 0;
+		return ML_RECORDER_NEVER;
 	if (!(view->settings.flags & ML_SETTING_FOLLOW)) {
 		ml_u64 index = __atomic_fetch_add(&view->children->n, 1, __ATOMIC_RELAXED);
 		ml_u32 *slot = &view->children->pids[index % ML_CHILDREN_PIDS];
 
 		__atomic_store_n(slot, (ml_u32)ML_SYSCALL0(getpid), __ATOMIC_RELAXED);
-		return 0;
+		return ML_RECORDER_NEVER;
 	}
 	ml_maps_forget(0); /* the threads that held them are the parent's */
 	ml_frame_resolve_forget(0);
-	if (connect_next())
-		return 0;
-	*ml_recorder_state = ML_RECORDER_ON;
-	return 1;
+	return connect_next() ? ML_RECORDER_NEVER : ML_RECORDER_ON;
+}
+
+/* Threads that a child makes of its parent's stacks may all be the first to allocate: the others wait for one. */
+int ml_recorder_after_fork(void)
+{
+	unsigned long self = (unsigned long)ml_thread_pointer(), joining = 0;
+	struct ml_wait wait = { 0 };
+
+	if (__atomic_compare_exchange_n(&words->joining, &joining, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		__atomic_store_n(ml_recorder_state, state_after_fork(), __ATOMIC_RELEASE);
+	else if (joining == self)
+		return 0; /* in a handler of the thread that joins */
+	while (ml_recorder_state_now() == ML_RECORDER_FORKED)
+		ml_wait_on(&wait);
+	return ml_recorder_state_now() == ML_RECORDER_ON;
 }
 
 int ml_recorder_is_following(void)

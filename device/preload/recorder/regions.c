@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/recorder/regions.h"
 
-#include <stddef.h>
-
 #include "preload/freestanding/clock.h"
 #include "preload/recorder/evidence.h"
 #include "preload/stacks/maps.h"

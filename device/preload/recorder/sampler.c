@@ -18,8 +18,11 @@ static ml_u64 to_integer(double x)
 	return (ml_u64)high << 32 | (ml_u32)(x - (double)high * 0x1p32);
 }
 
-/* ln m = 2 artanh((m-1)/(m+1)), and m in [1, 2) makes the argument at most 1/3: 9 odd powers are enough. */
-double ml_sampler_log(ml_u64 x)
+/*
+ * The natural logarithm of x / 2^64 for x > 0, with a relative error below 1e-9.
+ * ln m = 2 artanh((m-1)/(m+1)), and m in [1, 2) makes the argument at most 1/3: 9 odd powers are enough.
+ */
+static double logarithm(ml_u64 x)
 {
 	int shift = __builtin_clzll(x);
 	double m = to_double(x << shift) * 0x1p-63;
@@ -33,7 +36,7 @@ double ml_sampler_log(ml_u64 x)
 /* At least 1, so that a block of 0 bytes is never taken. 0 means that the thread has no mark yet. */
 static ml_u64 distance(struct ml_thread *thread, ml_u64 mean_bytes)
 {
-	double bytes = -ml_sampler_log(ml_thread_random(thread) | 1) * to_double(mean_bytes);
+	double bytes = -logarithm(ml_thread_random(thread) | 1) * to_double(mean_bytes);
 
 	return bytes < 0x1p62 ? to_integer(bytes) + 1 : 1ull << 62;
 }

@@ -20,6 +20,3 @@ static inline int ml_sampler_skips(struct ml_thread *thread, ml_u64 size)
 }
 
 int ml_sampler_takes(struct ml_thread *thread, ml_u64 mean_bytes, ml_u64 size);
-
-/* The natural logarithm of x / 2^64 for x > 0, with a relative error below 1e-9. */
-double ml_sampler_log(ml_u64 x);

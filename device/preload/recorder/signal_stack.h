@@ -2,8 +2,6 @@
 /* Signal handlers on the thread's alternate stack (sigaltstack(2)): what they interrupted. */
 #pragma once
 
-#include <stddef.h>
-
 #include "preload/recorder/stack_bounds.h"
 
 /* ml_signal_stack_find() for a stack that is not the thread's own. */

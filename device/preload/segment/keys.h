@@ -8,6 +8,13 @@
 /* Index of the key's entry, which is made if there is none; 0 if there is no room. */
 ml_u32 ml_keys_find(const struct ml_view *view, ml_u64 key);
 
+static inline ml_u32 ml_view_n_keys(const struct ml_view *view)
+{
+	ml_u32 used = __atomic_load_n(&view->segment->n_keys_used, __ATOMIC_ACQUIRE);
+
+	return used < view->settings.n_keys ? used : view->settings.n_keys;
+}
+
 /*
  * The bytes of each key at the high-water mark. Nothing is copied when the mark rises: a key saves its bytes at its
  * first change afterwards, so an unchanged key still holds what it held at the mark. Kept only if every allocation is

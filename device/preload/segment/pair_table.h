@@ -5,7 +5,7 @@
 #include "pair_rule.h"
 
 #define ML_PAIR_NAME_BYTES 120u
-#define ML_PAIR_NAMES 192u
+#define ML_PAIR_NAMES 384u
 
 /* The name of a function that is called through slots, or of a rule's size function. */
 struct ml_pair_name {

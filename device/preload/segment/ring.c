@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/segment/ring.h"
 
-#include <stddef.h>
-
 #include "preload/freestanding/clock.h"
 
 #define RESTART_BYTES (256u << 10) /* more than any record */

@@ -13,13 +13,10 @@
 
 #include "frame_rule.h"
 #include "wire.h"
-#include "preload/segment/children.h"
 #include "preload/segment/code_pages.h"
 #include "preload/segment/handshake.h"
 #include "preload/segment/pair_table.h"
-#include "preload/segment/peak_state.h"
-#include "preload/segment/python_slot.h"
-#include "preload/segment/unseen_loads.h"
+#include "preload/segment/parts.h"
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/sandbox.h"
 
@@ -356,7 +353,7 @@ struct ml_view {
 	struct ml_memo *memos; /* ML_MEMOS of each thread */
 	ml_u32 *key_index; /* near ones, then 2 * n_keys: index of an entry, 0 = empty */
 	struct ml_key *keys;
-	ml_u64 *peaks; /* n_keys, see peak_state.h */
+	ml_u64 *peaks; /* n_keys, see parts.h */
 	ml_u8 *filter; /* ML_FILTER_COUNTS */
 	ml_u64 *chunk_numbers; /* n_chunks: address >> ML_SHADOW_CHUNK_SHIFT, plus 1 */
 	struct ml_shadow_chunk *chunks;

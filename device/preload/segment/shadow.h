@@ -8,8 +8,6 @@
  */
 #pragma once
 
-#include <stddef.h>
-
 #include "preload/segment/segment.h"
 
 #define ML_SHADOW_GRANULE_SHIFT 5 /* the least distance of two blocks in glibc */

@@ -31,3 +31,15 @@ static inline int ml_table_excludes(const struct ml_view *view, ml_u64 address)
 {
 	return !__atomic_load_n(&view->filter[ml_filter_slot(address)], __ATOMIC_RELAXED);
 }
+
+/* The slot's address, 0: it is free. The entry belongs to the address if that is the same before and after the entry is read. */
+static inline ml_u64 ml_slot_read(const struct ml_segment *segment, const struct ml_slot *slot, struct ml_entry *entry)
+{
+	ml_u64 address = __atomic_load_n(&slot->address, __ATOMIC_ACQUIRE);
+
+	if (address <= ML_SLOT_CLAIMED)
+		return 0;
+	*entry = ml_slot_unpack(segment, slot);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return __atomic_load_n(&slot->address, __ATOMIC_RELAXED) == address ? address : 0;
+}

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/segment/thread.h"
 
-#include <stddef.h>
-
-#include "preload/freestanding/syscalls.h"
-
 #define WINDOW 64u /* probed slots */
 #define BATCHES_LEAST 65536u /* bytes of all threads together */
 #define SHARING_CALLS 64u

@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
-
 #include "preload/segment/segment.h"
 
 /* Candidates for a mapping's ELF header: the mapping and those below (reasons in the agent's code_map.c). */

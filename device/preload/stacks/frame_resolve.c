@@ -6,7 +6,6 @@
  */
 #include "preload/stacks/frame_resolve.h"
 
-#include <stddef.h>
 #include <sys/uio.h>
 
 #include "cfi/cfi.h"

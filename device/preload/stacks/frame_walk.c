@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/stacks/frame_walk.h"
 
-#include <stddef.h>
-
 #include "frame_step.h"
 #include "preload/stacks/frame_resolve.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/stacks/python_code.h"
+#include "preload/stacks/python_layout.h"
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/lock.h"

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/stacks/python_frames.h"
 
-#include <stddef.h>
-
 #include "preload/freestanding/syscalls.h"
-#include "preload/stacks/python_code.h"
 #include "preload/stacks/python_layout.h"
 
 int ml_python_state = ML_PYTHON_UNTRIED;
@@ -234,19 +231,27 @@ static ml_u64 hash_from(const struct cursor *cursor)
 	return hash;
 }
 
+/* Looks if no thread has looked before. Of threads that look at the same time, the first to finish decides for all. */
+static int state_after_look(const struct ml_caller *caller)
+{
+	int known = __atomic_load_n(&ml_python_state, __ATOMIC_ACQUIRE), found;
+
+	if (known != ML_PYTHON_UNTRIED)
+		return known;
+	found = (int)try_to_read(caller);
+	if (__atomic_compare_exchange_n(&ml_python_state, &known, found, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return found;
+	return known;
+}
+
 ml_u64 ml_python_hash_frames(const struct ml_view *view, const struct ml_caller *caller)
 {
 	struct cursor cursor;
 
 	if (view->settings.flags & (ML_SETTING_NO_PYTHON_LINES | ML_SETTING_NO_AGENT | ML_SETTING_NO_EVIDENCE))
 		return 0;
-	if (__atomic_load_n(&ml_python_state, __ATOMIC_ACQUIRE) == ML_PYTHON_UNTRIED) {
-		int state = (int)try_to_read(caller);
-
-		__atomic_store_n(&ml_python_state, state, __ATOMIC_RELEASE);
-		if (state != ML_PYTHON_READ)
-			return 0;
-	}
+	if (state_after_look(caller) != ML_PYTHON_READ)
+		return 0;
 	cursor = begin(caller, 0);
 	return hash_from(&cursor);
 }

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "wire.h"
+#include "preload/segment/segment.h"
 
 /* Which frames one C function runs. */
 enum ml_python_nesting {
@@ -52,3 +52,10 @@ static const struct ml_python_layout ml_python_layouts[] = {
 	{ 12, ML_PYTHON_FRAME_OF_C, ML_PYTHON_LOCATIONS, 0, 56, 0, 0, 8, 8, 0, 56, 70, 128, 112, 68, 136, 192, 40, 56 },
 	{ 13, ML_PYTHON_FRAME_OF_C, ML_PYTHON_LOCATIONS, 0, 0, 72, 0, 0, 8, 0, 56, 70, 128, 112, 68, 136, 200, 40, 56 },
 };
+
+/*
+ * The number of the function in Python of the code object at an address (python_code.c); 0 = the agent takes no record. A function is
+ * described to the agent once, and again where its number was given to another. The caller holds ML_OWNER_BUSY.
+ */
+ml_u32 ml_python_code_number(const struct ml_view *view, struct ml_thread *thread, const struct ml_python_layout *layout,
+			     ml_u64 code);

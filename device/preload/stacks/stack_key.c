@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/stacks/stack_key.h"
 
-#include <stddef.h>
-
 #include "preload/stacks/frame_chain.h"
 
 #define PHI 0x9e3779b97f4a7c15ull
@@ -88,23 +86,31 @@ __attribute__((target("avx2"))) static ml_u64 hash_window_avx2(const struct wind
 	return hash;
 }
 
-static int has_avx2(void)
+static int find_avx2(void)
 {
-	static int known; /* 0 = unknown, 1 = no, 2 = yes; racing threads find the same */
 	ml_u32 a = 1, b, c = 0, d, xcr0;
 
-	if (known)
-		return known == 2;
 	__asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-	known = 1;
 	if (!(c & (1u << 27)) || !(c & (1u << 28))) /* OSXSAVE, AVX */
 		return 0;
 	__asm__("xgetbv" : "=a"(xcr0), "=d"(d) : "c"(0));
 	a = 7;
 	c = 0;
 	__asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-	known = (xcr0 & 6) == 6 && (b & (1u << 5)) ? 2 : 1;
-	return known == 2;
+	return (xcr0 & 6) == 6 && b & (1u << 5);
+}
+
+/* Racing threads find the same, and must: without it the words of a window are mixed in another order. */
+static int has_avx2(void)
+{
+	static int known; /* 0 = unknown, 1 = no, 2 = yes */
+	int now = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (!now) {
+		now = find_avx2() ? 2 : 1;
+		__atomic_store_n(&known, now, __ATOMIC_RELAXED);
+	}
+	return now == 2;
 }
 
 #endif
