@@ -76,6 +76,19 @@ static inline int ml_pair_counts_references(const volatile struct ml_pair *rule)
 #define ML_PAIR_FAMILY_SHIFT 56 /* of an address in the live table */
 #define ML_PAIR_HANDLE_MASK ((1ull << ML_PAIR_FAMILY_SHIFT) - 1)
 
+/*
+ * A handle of 8 bytes without its top byte. On x86_64 no pointer has a tag there: a handle that has one is hashed. On
+ * arm64 it is the tag of a pointer, which does not count.
+ */
+static inline ml_u64 ml_pair_short_handle(ml_u64 value)
+{
+#if defined(__aarch64__) || defined(__TARGET_ARCH_arm64)
+	return value & ML_PAIR_HANDLE_MASK;
+#else
+	return value >> ML_PAIR_FAMILY_SHIFT ? value * 0x9e3779b97f4a7c15ull >> 8 : value;
+#endif
+}
+
 /* struct msghdr and struct cmsghdr of 64-bit code (linux/socket.h); C libraries that have shorter lengths fill up with zeros. */
 #define ML_MESSAGE_CONTROL 32u /* msg_control, then msg_controllen */
 #define ML_MESSAGE_DESCRIPTORS 253u /* SCM_MAX_FD */

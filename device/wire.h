@@ -10,6 +10,9 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+
 typedef __UINT8_TYPE__ ml_u8;
 typedef __UINT16_TYPE__ ml_u16;
 typedef __UINT32_TYPE__ ml_u32;
@@ -118,7 +121,7 @@ enum ml_function {
 	ML_FN_SHMAT = 36, /* shmdt is a munmap of unknown size */
 	ML_FN_SBRK = 37, /* and brk; what they give back is a munmap */
 	ML_FN_PAIR = 64, /* the first of a session's --pairs; SESSION, "pairs" names each */
-	ML_FN_MAX = 128,
+	ML_FN_MAX = 256,
 };
 
 enum ml_evidence_flag {

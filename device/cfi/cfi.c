@@ -2,8 +2,6 @@
 /* The row at one pc, as a rule for the tracers' walk. */
 #include "cfi.h"
 
-#include <stddef.h>
-
 #include "program.h"
 
 #define REMEMBERED_MAX 16

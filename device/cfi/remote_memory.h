@@ -2,8 +2,6 @@
 /* Reads another process's memory through a cache of its pages (process_vm_readv(2)). */
 #pragma once
 
-#include <stddef.h>
-
 #include "bytes.h"
 
 #define ML_REMOTE_PAGE_BYTES 4096u /* of the cache; a multiple of it is a page of the kernel's */

@@ -39,68 +39,71 @@ static ml_u64 stack_end(const struct ml_evidence *record, ml_u64 bytes)
 	return record->n_registers <= 64 && end <= bytes ? end : 0;
 }
 
-static bool is_chain_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+/* Bytes of what follows the stack, which begins at `at`; 0: not within `bytes`. */
+static ml_u64 chain_bytes(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
 {
 	const struct ml_frame_chain *chain = (const void *)((const char *)record + at);
 
-	return bytes - at >= sizeof(*chain) && chain->n_frames <= ML_FRAME_CHAIN_MAX &&
-	       bytes - at >= ml_frame_chain_bytes(chain->n_frames);
+	if (bytes - at < sizeof(*chain) || chain->n_frames > ML_FRAME_CHAIN_MAX ||
+	    bytes - at < ml_frame_chain_bytes(chain->n_frames))
+		return 0;
+	return ml_frame_chain_bytes(chain->n_frames);
 }
 
-static bool is_above_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+static ml_u64 above_bytes(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
 {
 	const struct ml_stack_above *above = (const void *)((const char *)record + at);
 
 	if (record->flags & ML_EVIDENCE_STACK_SPARSE || record->stack_bytes % 8 || bytes - at < sizeof(*above) ||
 	    above->n_words > ML_ABOVE_WORDS_MAX || above->reach_bytes > ML_ABOVE_BYTES_MAX || above->reach_bytes % 8 ||
 	    bytes - at < ml_stack_above_bytes(above->n_words))
-		return false;
+		return 0;
 	for (ml_u32 i = 0; i < above->n_words; i++)
 		if (ml_stack_above_offsets(above)[i] >= above->reach_bytes / 8)
-			return false;
-	return true;
+			return 0;
+	return ml_stack_above_bytes(above->n_words);
 }
 
-static bool is_python_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+static ml_u64 python_bytes(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
 {
 	const struct ml_python_frames *python = (const void *)((const char *)record + at);
 
-	return bytes - at >= sizeof(*python) && python->n_frames <= ML_PYTHON_FRAMES_MAX &&
-	       bytes - at >= ml_python_frames_bytes(python->n_frames);
+	if (bytes - at < sizeof(*python) || python->n_frames > ML_PYTHON_FRAMES_MAX ||
+	    bytes - at < ml_python_frames_bytes(python->n_frames))
+		return 0;
+	return ml_python_frames_bytes(python->n_frames);
 }
 
-static bool is_interrupted_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+static ml_u64 interrupted_bytes(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
 {
 	const struct ml_interrupted_stack *stack = (const void *)((const char *)record + at);
 
-	return !(record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_STACK_ABOVE)) && bytes - at >= sizeof(*stack) &&
-	       stack->stack_bytes <= ML_STACK_BYTES_MAX && stack->stack_bytes % 8 == 0 &&
-	       bytes - at - sizeof(*stack) >= stack->stack_bytes;
+	if (record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_STACK_ABOVE) || bytes - at < sizeof(*stack) ||
+	    stack->stack_bytes > ML_STACK_BYTES_MAX || stack->stack_bytes % 8 ||
+	    bytes - at - sizeof(*stack) < stack->stack_bytes)
+		return 0;
+	return sizeof(*stack) + stack->stack_bytes;
 }
 
 bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 {
+	static const struct {
+		ml_u16 flag;
+		ml_u64 (*bytes)(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes);
+	} parts[] = { { ML_EVIDENCE_FRAME_CHAIN, chain_bytes },
+		      { ML_EVIDENCE_STACK_ABOVE, above_bytes },
+		      { ML_EVIDENCE_INTERRUPTED, interrupted_bytes },
+		      { ML_EVIDENCE_PYTHON_FRAMES, python_bytes } };
 	ml_u64 end = stack_end(record, bytes);
 
 	if (!end || record->record_bytes > bytes || record->n_fixups > ML_FIXUPS)
 		return false;
-	if (record->flags & ML_EVIDENCE_FRAME_CHAIN) {
-		if (!is_chain_sound(record, end, bytes))
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		ml_u64 part = record->flags & parts[i].flag ? parts[i].bytes(record, end, bytes) : 0;
+
+		if (record->flags & parts[i].flag && !part)
 			return false;
-		end += ml_frame_chain_bytes(
-			((const struct ml_frame_chain *)(const void *)((const char *)record + end))->n_frames);
+		end += part;
 	}
-	if (record->flags & ML_EVIDENCE_STACK_ABOVE) {
-		if (!is_above_sound(record, end, bytes))
-			return false;
-		end += ml_stack_above_bytes(
-			((const struct ml_stack_above *)(const void *)((const char *)record + end))->n_words);
-	}
-	if (record->flags & ML_EVIDENCE_INTERRUPTED) {
-		if (!is_interrupted_sound(record, end, bytes))
-			return false;
-		end += sizeof(struct ml_interrupted_stack) +
-		       ((const struct ml_interrupted_stack *)(const void *)((const char *)record + end))->stack_bytes;
-	}
-	return !(record->flags & ML_EVIDENCE_PYTHON_FRAMES) || is_python_sound(record, end, bytes);
+	return true;
 }

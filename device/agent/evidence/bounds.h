@@ -2,8 +2,6 @@
 /* Checks that evidence written by a target lies within its bounds. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "wire.h"
 
 /* Whether all parts lie within `bytes`: then registers, stack, chain, words above the slice and frames in Python may be read. */

@@ -2,8 +2,6 @@
 /* The ledger of mapped regions: whole pages, split by munmap at any page. */
 #pragma once
 
-#include <stddef.h>
-
 #include "wire.h"
 
 /* Sixteen times the limit of one process (vm.max_map_count), because the kernel merges adjacent mappings. */

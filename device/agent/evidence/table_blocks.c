@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/evidence/table_blocks.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -20,13 +19,13 @@ struct ml_snapshot {
 	ml_u64 key_columns[KEY_COLUMNS][CHUNK_ROWS];
 };
 
-struct ml_snapshot *ml_snapshot_begin(ml_u64 number)
+struct ml_snapshot *ml_snapshot_begin(ml_u64 number, ml_u64 taken_ns)
 {
 	struct ml_snapshot *snapshot = malloc(sizeof(*snapshot));
 
 	if (!snapshot)
 		return NULL;
-	snapshot->keys = (struct ml_keys){ .snapshot = number, .timestamp_ns = ml_clock_ns() };
+	snapshot->keys = (struct ml_keys){ .snapshot = number, .timestamp_ns = taken_ns };
 	snapshot->live = (struct ml_live){ .snapshot = number };
 	return snapshot;
 }
@@ -44,8 +43,9 @@ static int write_keys(struct ml_snapshot *snapshot, bool is_last)
 	return 0;
 }
 
-int ml_snapshot_add_key(struct ml_snapshot *snapshot, const struct ml_key_row *row)
+int ml_snapshot_add_key(void *context, const struct ml_key_row *row)
 {
+	struct ml_snapshot *snapshot = context;
 	const ml_u64 values[KEY_COLUMNS] = { row->key,        row->alloc_objects, row->alloc_bytes, row->free_objects,
 					     row->free_bytes, row->flags,         row->pid };
 
@@ -77,8 +77,9 @@ static int write_live(struct ml_snapshot *snapshot, bool is_last)
 	return 0;
 }
 
-int ml_snapshot_add_live(struct ml_snapshot *snapshot, const struct ml_live_row *row)
+int ml_snapshot_add_live(void *context, const struct ml_live_row *row)
 {
+	struct ml_snapshot *snapshot = context;
 	const ml_u64 wide[LIVE_WIDE] = { row->address, row->size, row->timestamp_ns, row->sequence, row->key };
 	const ml_u32 narrow[LIVE_NARROW] = { row->pid, row->tid, row->function, row->sample_bytes };
 

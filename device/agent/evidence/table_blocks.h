@@ -19,14 +19,14 @@ struct ml_key_row {
 
 /*
  * One snapshot: all keys, then all live blocks. A block that is allocated in between has no key yet, never a key too many.
- * All functions return -1 if the host is gone.
+ * All functions return -1 if the host is gone. Those that add a row serve as callbacks.
  */
 struct ml_snapshot;
 
-struct ml_snapshot *ml_snapshot_begin(ml_u64 number); /* NULL: out of memory */
-int ml_snapshot_add_key(struct ml_snapshot *snapshot, const struct ml_key_row *row);
+struct ml_snapshot *ml_snapshot_begin(ml_u64 number, ml_u64 taken_ns); /* NULL: out of memory */
+int ml_snapshot_add_key(void *snapshot, const struct ml_key_row *row);
 int ml_snapshot_end_keys(struct ml_snapshot *snapshot);
-int ml_snapshot_add_live(struct ml_snapshot *snapshot, const struct ml_live_row *row);
+int ml_snapshot_add_live(void *snapshot, const struct ml_live_row *row);
 int ml_snapshot_add_regions(struct ml_snapshot *snapshot, const struct ml_regions *regions);
 /* Writes the last chunk unless `result`, that of the calls before, is an error. Frees the snapshot, which may be NULL. */
 int ml_snapshot_end(struct ml_snapshot *snapshot, int result);

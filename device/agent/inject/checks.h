@@ -19,11 +19,14 @@ int ml_refuse(struct ml_refusal *refusal, const char *format, ...) __attribute__
 /* 0, or -1 and the refusal: ended, a kernel thread, 32-bit, static, traced, stopped, frozen, seccomp, memory shared with its parent. */
 int ml_inject_check(pid_t pid, struct ml_refusal *refusal);
 
+/* 0, or -1 and the refusal: the limit of open files leaves the process too few for what attaching opens there. */
+int ml_inject_check_descriptors(pid_t pid, struct ml_refusal *refusal);
+
 /* Whether another process traces it, for a moment perhaps: a BPF session that spares it does (probes/spared.h). */
 bool ml_inject_is_traced(pid_t pid);
 
-/* The reason of an EPERM of ptrace(2), as far as the machine and the process reveal it. */
-int ml_inject_refuse_ptrace(pid_t pid, struct ml_refusal *refusal);
+/* The reason why ml_ptrace_stop_all() has failed, by its errno. */
+int ml_inject_refuse_stop(pid_t pid, int error, struct ml_refusal *refusal);
 
 /* A child that shares its memory, as after vfork() before exec; 0: none, or unknown (no CONFIG_PROC_CHILDREN). */
 pid_t ml_inject_child_in_memory(pid_t pid);

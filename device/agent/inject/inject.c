@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/inject/inject.h"
 
 #include <elf.h>
@@ -7,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/inject/library.h"
@@ -19,7 +18,7 @@
 #define SEARCH_NS (2000ull * 1000 * 1000)
 #define STOP_TIMEOUT_MS 1000 /* for machines with few processors */
 #define CALL_TIMEOUT_MS 10000
-#define PAUSE_NS 3000000
+#define PAUSE_US 3000
 #define PIECE_BYTES (256u << 10)
 #define CODE_BYTES_MAX (16u << 20) /* of one mapping: libc has 2 MiB, programs up to hundreds */
 
@@ -111,7 +110,7 @@ static int prepare(struct work *work)
 	struct ml_refusal *refusal = &work->injected->refusal;
 	int pid = work->injection->pid;
 
-	if (ml_inject_check(pid, refusal))
+	if (ml_inject_check(pid, refusal) || (work->injection->argument && ml_inject_check_descriptors(pid, refusal)))
 		return -1;
 	if (ml_target_objects_read(&work->objects, (ml_u32)pid))
 		return ml_refuse(refusal,
@@ -130,20 +129,6 @@ static int prepare(struct work *work)
 }
 
 /* ---- the thread ---------------------------------------------------------------------------------------- */
-
-static int refuse_stop(struct work *work, int error)
-{
-	struct ml_refusal *refusal = &work->injected->refusal;
-	int pid = work->injection->pid;
-
-	if (error == EPERM)
-		return ml_inject_refuse_ptrace(pid, refusal);
-	if (error == ESRCH)
-		return ml_refuse(refusal, "process %d has ended (name another one)", pid);
-	if (error == EBUSY)
-		return ml_refuse(refusal, "process %d is stopped (let it go on: kill -CONT %d)", pid, pid);
-	return ml_refuse(refusal, "the threads of process %d could not be stopped: %s (try again)", pid, strerror(error));
-}
 
 /* A thread that waits for the linker's lock would be borrowed until a constructor of the target returns. */
 static bool is_any_loading(struct work *work, struct ml_inject_choice *choice)
@@ -184,7 +169,6 @@ static struct ml_ptrace_thread *find_good(struct work *work, struct ml_inject_ch
 static int choose(struct work *work, struct ml_inject_choice *choice)
 {
 	ml_u64 deadline_ns = ml_clock_ns() + SEARCH_NS;
-	struct timespec pause = { 0, PAUSE_NS };
 	int error;
 
 	while (!work->chosen) {
@@ -195,7 +179,7 @@ static int choose(struct work *work, struct ml_inject_choice *choice)
 		}
 		ml_ptrace_let_others_go(&work->threads, work->chosen);
 		if (error && (error != EPERM || !ml_inject_is_traced(work->injection->pid) || ml_clock_ns() > deadline_ns))
-			return refuse_stop(work, error);
+			return ml_inject_refuse_stop(work->injection->pid, error, &work->injected->refusal);
 		ml_stop_times_add(&work->injected->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns,
 				  (ml_u32)work->threads.n);
 		if (!work->chosen && ml_clock_ns() > deadline_ns)
@@ -205,7 +189,7 @@ static int choose(struct work *work, struct ml_inject_choice *choice)
 				"use --tracer bpf)",
 				work->injection->pid, ml_inject_verdict_text(work->last_verdict));
 		if (!work->chosen)
-			nanosleep(&pause, NULL);
+			usleep(PAUSE_US);
 	}
 	return 0;
 }

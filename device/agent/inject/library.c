@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/inject/library.h"
 
 #include <dlfcn.h>
@@ -251,9 +250,7 @@ static int load_memory_file(struct ml_inject_caller *caller, const char *library
 		return -1;
 	descriptor = find_descriptor(caller->pid, name);
 	if (descriptor < 0)
-		return ml_refuse(refusal,
-				 "process %d could not make a file for the shim (is its limit of descriptors reached?)",
-				 caller->pid);
+		return ml_refuse(refusal, "process %d could not make a file for the shim (use --tracer bpf)", caller->pid);
 	snprintf(path, sizeof(path), MEMORY_FILE "%d", descriptor);
 	failed = fill(caller->pid, descriptor, library) ?
 			 ml_refuse(refusal, "the shim could not be written for process %d: %s (free some memory)", caller->pid,

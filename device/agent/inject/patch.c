@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/inject/patch.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
@@ -20,7 +17,7 @@
 
 #define SEARCH_NS (2000ull * 1000 * 1000)
 #define STOP_TIMEOUT_MS 50
-#define PAUSE_NS 2000000
+#define PAUSE_US 2000
 
 struct work {
 	pid_t pid;
@@ -181,22 +178,10 @@ static int write_all(const struct work *work)
 
 /* ---- with all threads stopped ---------------------------------------------------------------------------- */
 
-static int refuse_stop(struct work *work, int error)
-{
-	struct ml_refusal *refusal = &work->result->refusal;
-
-	if (error == EPERM)
-		return ml_inject_refuse_ptrace(work->pid, refusal);
-	if (error == ESRCH)
-		return ml_refuse(refusal, "process %d has ended (name another one)", work->pid);
-	return ml_refuse(refusal, "the threads of process %d could not be stopped: %s (try again)", work->pid,
-			 error == EBUSY ? "it is stopped by job control" : strerror(error));
-}
-
 /* 1: done, 0: a thread is inside a patch, -1: refused. */
 static int change(struct work *work)
 {
-	struct ml_patch_threads threads = { work->patches, work->is_apply, work->threads.threads, work->threads.n };
+	struct ml_patch_threads threads = { work->patches, work->is_apply, work->threads.threads, work->threads.n, -1 };
 	int result;
 
 	work->stopped_tid = 0;
@@ -209,6 +194,7 @@ static int change(struct work *work)
 	if (work->memory < 0)
 		return ml_refuse(&work->result->refusal,
 				 "the memory of process %d cannot be opened (run as its user, or as root)", work->pid);
+	threads.memory = work->memory;
 	result = work->is_apply ? check(work) : 0;
 	if (!result)
 		result = !ml_patch_threads_are_clear(&threads, (ml_u32)work->pid) ? 0 : write_all(work) ? -1 : 1;
@@ -239,7 +225,6 @@ static int refuse_threads(struct work *work)
 static int run(struct work *work)
 {
 	ml_u64 deadline_ns = ml_clock_ns() + SEARCH_NS;
-	struct timespec pause = { 0, PAUSE_NS };
 	int done = 0;
 
 	while (!done) {
@@ -252,11 +237,11 @@ static int run(struct work *work)
 		ml_ptrace_let_others_go(&work->threads, NULL);
 		ml_stop_times_add(&work->result->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns, work->result->n_threads);
 		if (error && (error != EPERM || !ml_inject_is_traced(work->pid) || ml_clock_ns() > deadline_ns))
-			return refuse_stop(work, error);
+			return ml_inject_refuse_stop(work->pid, error, &work->result->refusal);
 		if (!done && ml_clock_ns() > deadline_ns)
 			return refuse_threads(work);
 		if (!done)
-			nanosleep(&pause, NULL);
+			usleep(PAUSE_US);
 	}
 	return done == 1 ? 0 : -1;
 }

@@ -2,7 +2,6 @@
 #include "agent/inject/patch_plan.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

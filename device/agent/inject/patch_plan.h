@@ -2,8 +2,6 @@
 /* The host's plan of inline hooks, and its lines in the configuration (docs/wire-protocol.md, "The agent's input"). */
 #pragma once
 
-#include <stddef.h>
-
 #include "wire.h"
 
 #define ML_PATCHES_MAX 96

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/inject/patch_threads.h"
 
 #include <elf.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include "agent/process/process_maps.h"
 #include "agent/ptrace/state.h"
-#include "agent/process/target_objects.h"
 
 #define STACK_BYTES_MAX (1u << 20) /* scanned, of each thread */
 #define PIECE_WORDS 1024
@@ -66,9 +66,13 @@ static void span_of(const struct ml_patch_threads *stopped, ml_u64 *low, ml_u64 
 	}
 }
 
-/* Whether a word of the stack is one of these addresses: the frame of a signal handler holds the interrupted pc. */
-static bool stack_leads_inside(const struct ml_patch_threads *stopped, ml_u32 pid, ml_u64 sp)
+/*
+ * Whether a word of the stack is one of these addresses: the frame of a signal handler holds the interrupted pc. What follows the stack
+ * may be memory that a stopped thread serves (userfaultfd(2), FUSE): reads by the file do not wait for the former, and end at files.
+ */
+static bool stack_leads_inside(const struct ml_patch_threads *stopped, const char *maps, ml_u64 sp)
 {
+	struct ml_maps_line line = { .end = 0 };
 	ml_u64 words[PIECE_WORDS], low, high;
 	bool is_inside;
 
@@ -77,7 +81,9 @@ static bool stack_leads_inside(const struct ml_patch_threads *stopped, ml_u32 pi
 	for (ml_u64 at = sp; low <= high && at - sp < STACK_BYTES_MAX;) {
 		ml_u64 bytes = 4096 - at % 4096; /* to the end of the page: the next one may be unmapped */
 
-		if (ml_target_read(pid, at, words, bytes))
+		if (at >= line.end && (!ml_process_maps_find(maps, at, &line) || line.inode))
+			return false;
+		if (pread(stopped->memory, words, bytes, (off_t)at) != (ssize_t)bytes)
 			return false;
 		for (size_t i = 0; i < bytes / sizeof(*words); i++)
 			if (words[i] >= low && words[i] <= high && find_move(stopped, words[i], &is_inside))
@@ -87,7 +93,7 @@ static bool stack_leads_inside(const struct ml_patch_threads *stopped, ml_u32 pi
 	return false;
 }
 
-bool ml_patch_threads_are_clear(const struct ml_patch_threads *stopped, ml_u32 pid)
+static bool are_clear(const struct ml_patch_threads *stopped, const char *maps)
 {
 	bool is_inside;
 
@@ -102,10 +108,19 @@ bool ml_patch_threads_are_clear(const struct ml_patch_threads *stopped, ml_u32 p
 		find_move(stopped, *pc_of(&registers), &is_inside);
 		if (is_inside)
 			return false;
-		if (stack_leads_inside(stopped, pid, ml_ptrace_frame_of(&registers).sp))
+		if (stack_leads_inside(stopped, maps, ml_ptrace_frame_of(&registers).sp))
 			return false;
 	}
 	return true;
+}
+
+bool ml_patch_threads_are_clear(const struct ml_patch_threads *stopped, ml_u32 pid)
+{
+	char *maps = ml_process_maps_read(pid, NULL);
+	bool result = maps && are_clear(stopped, maps);
+
+	free(maps);
+	return result;
 }
 
 void ml_patch_threads_move(const struct ml_patch_threads *stopped)

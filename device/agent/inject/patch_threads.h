@@ -2,8 +2,6 @@
 /* Program counters of the stopped threads of a process, and whether its code may be patched. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "agent/inject/patch_plan.h"
 #include "agent/ptrace/threads.h"
 
@@ -12,6 +10,7 @@ struct ml_patch_threads {
 	bool is_apply; /* else revert */
 	const struct ml_ptrace_thread *threads;
 	size_t n_threads;
+	int memory; /* /proc/PID/mem */
 };
 
 /*

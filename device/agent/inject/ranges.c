@@ -9,89 +9,36 @@
 
 #define OWN_NAME "libmemleak.so"
 
-static const char *const allocator_names[] = { "malloc",
-					       "calloc",
-					       "realloc",
-					       "free",
-					       "cfree",
-					       "memalign",
-					       "aligned_alloc",
-					       "posix_memalign",
-					       "valloc",
-					       "pvalloc",
-					       "reallocarray",
-					       "malloc_usable_size",
-					       "malloc_trim",
-					       "mallinfo",
-					       "mallinfo2",
-					       "mallopt",
-					       "malloc_stats",
-					       "malloc_info",
-					       "malloc_set_state",
-					       "malloc_get_state",
-					       "malloc_iterate",
-					       "malloc_disable",
-					       "malloc_enable",
-					       "__libc_malloc",
-					       "__libc_calloc",
-					       "__libc_realloc",
-					       "__libc_free",
-					       "__libc_memalign",
-					       "__libc_valloc",
-					       "__libc_pvalloc",
-					       "__libc_mallopt",
-					       "__libc_mallinfo",
-					       "__libc_reallocarray",
-					       "__libc_freeres",
-					       "free_sized",
-					       "free_aligned_sized" };
+/* Each between two spaces. */
+static const char allocator_names[] =
+	" malloc calloc realloc free cfree memalign aligned_alloc posix_memalign valloc pvalloc reallocarray"
+	" malloc_usable_size malloc_trim mallinfo mallinfo2 mallopt malloc_stats malloc_info malloc_set_state"
+	" malloc_get_state malloc_iterate malloc_disable malloc_enable __libc_malloc __libc_calloc __libc_realloc"
+	" __libc_free __libc_memalign __libc_valloc __libc_pvalloc __libc_mallopt __libc_mallinfo"
+	" __libc_reallocarray __libc_freeres free_sized free_aligned_sized ";
 
 /* Functions of libc that hold locks of the dynamic linker or (fork) of the allocator, or run handlers under their own locks. */
-static const char *const loader_names[] = { "dlopen",
-					    "dlmopen",
-					    "dlclose",
-					    "dlsym",
-					    "dlvsym",
-					    "dladdr",
-					    "dladdr1",
-					    "dlinfo",
-					    "dlerror",
-					    "dl_iterate_phdr",
-					    "__libc_dlopen_mode",
-					    "__libc_dlsym",
-					    "__libc_dlclose",
-					    "android_dlopen_ext",
-					    "fork",
-					    "__fork",
-					    "__libc_fork",
-					    "_Fork",
-					    "vfork",
-					    "__register_atfork",
-					    "pthread_atfork",
-					    "posix_spawn",
-					    "posix_spawnp",
-					    "__cxa_thread_atexit_impl",
-					    "exit",
-					    "quick_exit",
-					    "abort",
-					    "__cxa_finalize",
-					    "__tls_get_addr" };
+static const char loader_names[] =
+	" dlopen dlmopen dlclose dlsym dlvsym dladdr dladdr1 dlinfo dlerror dl_iterate_phdr __libc_dlopen_mode"
+	" __libc_dlsym __libc_dlclose android_dlopen_ext fork __fork __libc_fork _Fork vfork __register_atfork"
+	" pthread_atfork posix_spawn posix_spawnp __cxa_thread_atexit_impl exit quick_exit abort __cxa_finalize"
+	" __tls_get_addr ";
 
-static bool is_listed(const char *name, const char *const *names, size_t n)
+static bool is_listed(const char *name, const char *names)
 {
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(name, names[i]))
+	size_t length = strlen(name);
+
+	for (const char *at = names + 1; length && (at = strstr(at, name)); at += length)
+		if (at[-1] == ' ' && at[length] == ' ')
 			return true;
 	return false;
 }
 
 static enum ml_inject_lock lock_of(const char *name)
 {
-	if (is_listed(name, allocator_names, sizeof(allocator_names) / sizeof(*allocator_names)))
+	if (is_listed(name, allocator_names))
 		return ML_LOCK_ALLOCATOR;
-	if (is_listed(name, loader_names, sizeof(loader_names) / sizeof(*loader_names)))
-		return ML_LOCK_LOADER;
-	return ML_LOCK_NONE;
+	return is_listed(name, loader_names) ? ML_LOCK_LOADER : ML_LOCK_NONE;
 }
 
 static int add(struct ml_inject_ranges *ranges, ml_u64 start, ml_u64 end, enum ml_inject_lock lock)
@@ -161,26 +108,18 @@ static int add_module(struct ml_inject_ranges *ranges, const struct ml_target_ob
 	return failed;
 }
 
-static bool defines(const struct ml_target_symbol *functions, size_t n, const char *name)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(functions[i].name, name))
-			return true;
-	return false;
-}
-
 static int read_object(struct ml_inject_ranges *ranges, const struct ml_target_objects *objects,
 		       const struct ml_target_object *object, const char *maps)
 {
 	size_t n;
 	struct ml_target_symbol *functions = ml_target_functions(objects->pid, object, &n);
-	struct module module = { .has_malloc = defines(functions, n, "malloc"),
-				 .is_libc = defines(functions, n, "printf"),
+	struct module module = { .has_malloc = ml_target_functions_find(functions, n, "malloc"),
+				 .is_libc = ml_target_functions_find(functions, n, "printf"),
 				 .is_linker = object->bias == objects->interpreter && objects->interpreter,
 				 .is_program = object == objects->objects };
 	size_t length = strlen(object->path), own = sizeof(OWN_NAME) - 1;
 	bool is_ours = (length >= own && !strcmp(object->path + length - own, OWN_NAME)) ||
-		       defines(functions, n, "memleak_attach"); /* a memory file */
+		       ml_target_functions_find(functions, n, "memleak_attach"); /* a memory file */
 	int failed;
 
 	if (is_ours)

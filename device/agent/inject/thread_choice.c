@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "agent/inject/thread_choice.h"
 
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "agent/process/code_map.h"
 #include "agent/process/signature_mask.h"
 #include "agent/inject/ranges.h"
+#include "agent/process/patient_read.h"
 #include "agent/process/process_maps.h"
 #include "frame_step.h"
 
@@ -107,7 +107,7 @@ static enum ml_inject_verdict scan(struct ml_inject_choice *choice, ml_u64 sp, m
 	for (sp &= ~7ull; sp < end; sp += sizeof(words)) {
 		size_t n = end - sp < sizeof(words) ? (size_t)(end - sp) / 8 : 512;
 
-		if (ml_target_read(choice->pid, sp, words, n * 8))
+		if (ml_patient_read(choice->pid, sp, words, n * 8))
 			return ML_THREAD_STACK;
 		for (size_t i = 0; i < n; i++) {
 			enum ml_inject_lock lock =

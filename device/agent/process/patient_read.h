@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
-
 #include "wire.h"
 
 /* Copies so many bytes; 0, or -1 with errno. The first read that is given up is reported for each process. */

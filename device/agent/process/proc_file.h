@@ -2,8 +2,6 @@
 /* Files and folders of /proc/PID (proc(5)). */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 
 #include "wire.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <stdbool.h>
-
 #include "wire.h"
 
 #define ML_ELF_SEGMENTS_MAX 64

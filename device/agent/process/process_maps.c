@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,4 +176,22 @@ int ml_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64
 
 	ml_process_name(pid, record.comm);
 	return ml_blocks_writev(ML_BLOCK_PROCESS, &(struct iovec){ &record, sizeof(record) }, 1);
+}
+
+#define LOOKS_MAX 8 /* a target may attach memory all the time */
+
+int ml_region_complete(struct ml_region_sizes *sizes, struct ml_event *event)
+{
+	struct ml_maps_line line;
+	char *text;
+
+	if (event->function != ML_FN_SHMAT || event->size)
+		return 1;
+	if (sizes->n_looks++ >= LOOKS_MAX)
+		return -1;
+	text = ml_process_maps_read(event->pid, NULL);
+	if (text && ml_process_maps_find(text, event->address, &line) && line.start == event->address)
+		event->size = line.end - line.start;
+	free(text);
+	return event->size != 0;
 }

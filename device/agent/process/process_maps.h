@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "wire.h"
 
 /* The text of /proc/PID/maps (malloc'ed), or NULL with errno set. *bytes: its length; NULL: not needed. */
@@ -49,3 +46,11 @@ const char *ml_process_maps_find(const char *text, ml_u64 address, struct ml_map
 
 /* Whether the line's path contains the name. */
 bool ml_process_maps_has(const struct ml_maps_line *line, const char *name);
+
+/* Finds the size of shared memory that a process has attached: shmat() gives the address only. All zero: empty. */
+struct ml_region_sizes {
+	ml_u32 n_looks; /* into /proc/PID/maps since 0 was put here, before each reading of the events */
+};
+
+/* Completes a call of the ledger. 1: it can be applied; 0: the memory is detached already; -1: its size was not looked for. */
+int ml_region_complete(struct ml_region_sizes *sizes, struct ml_event *event);

@@ -9,12 +9,6 @@
 /* A thread that ends its process may wait so long for a CPU before its own end is visible. */
 #define ENDING_NS 250000000ull
 
-struct ml_traced_process {
-	ml_u32 pid;
-	enum { RUNNING, LEAVING, GOING_ON, ENDED } state; /* GOING_ON: without its first thread, and reported */
-	ml_u64 left_ns;
-};
-
 static size_t find(const struct ml_process_set *set, ml_u32 pid)
 {
 	size_t i = 0;
@@ -112,9 +106,4 @@ void ml_process_set_destroy(struct ml_process_set *set)
 	free(set->processes);
 	set->processes = NULL;
 	set->count = set->room = 0;
-}
-
-ml_u32 ml_process_set_pid(const struct ml_process_set *set, size_t i)
-{
-	return set->processes[i].pid;
 }

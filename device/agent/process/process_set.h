@@ -5,10 +5,13 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "wire.h"
+
+struct ml_traced_process {
+	ml_u32 pid;
+	enum { RUNNING, LEAVING, GOING_ON, ENDED } state; /* GOING_ON: without its first thread, and reported */
+	ml_u64 left_ns;
+};
 
 struct ml_process_set {
 	struct ml_traced_process *processes;
@@ -41,6 +44,3 @@ void ml_process_set_drop_ended(struct ml_process_set *set);
 
 void ml_process_set_remove(struct ml_process_set *set, ml_u32 pid);
 void ml_process_set_destroy(struct ml_process_set *set);
-
-/* The pid at an index below `count`. */
-ml_u32 ml_process_set_pid(const struct ml_process_set *set, size_t i);

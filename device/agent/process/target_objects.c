@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/process/proc_file.h"
+#include "agent/process/process_maps.h"
 #include "agent/protocol/extend.h"
 
 #define DYNAMIC_MAX 4096
@@ -141,8 +142,6 @@ static int read_auxv(ml_u32 pid, struct ml_target_objects *objects, ml_u64 *head
 			*headers = entry.a_un.a_val;
 		else if (entry.a_type == AT_PHNUM)
 			*n_headers = entry.a_un.a_val < HEADERS_MAX ? entry.a_un.a_val : HEADERS_MAX;
-		else if (entry.a_type == AT_ENTRY)
-			objects->entry = entry.a_un.a_val;
 		else if (entry.a_type == AT_BASE)
 			objects->interpreter = entry.a_un.a_val;
 	}
@@ -171,6 +170,24 @@ static ml_u64 find_list(struct ml_target_objects *objects, ml_u64 headers, ml_u6
 			return read_within(objects, entry.d_un.d_val + 8, &list, sizeof(list)) ? 0 : list;
 	}
 	return 0;
+}
+
+/* The list of a program that its linker runs (`ld.so PROGRAM`), which the kernel does not know: only programs have DT_DEBUG. */
+static ml_u64 find_list_in_maps(struct ml_target_objects *objects, ml_u64 linker_headers)
+{
+	char *maps = ml_process_maps_read(objects->pid, NULL);
+	struct ml_maps_line line;
+	Elf64_Ehdr file;
+	ml_u64 list = 0;
+
+	for (const char *at = maps; !list && (at = ml_process_maps_line(at, &line));)
+		if (line.inode && !line.offset && line.permissions[0] == 'r' && line.permissions[3] == 'p' &&
+		    !read_within(objects, line.start, &file, sizeof(file)) && !memcmp(file.e_ident, ELFMAG, SELFMAG))
+			list = find_list(objects, line.start + file.e_phoff, file.e_phnum < HEADERS_MAX ? file.e_phnum : 0);
+	if (list && ml_process_maps_find(maps, linker_headers, &line))
+		objects->interpreter = line.start;
+	free(maps);
+	return list;
 }
 
 static int append(struct ml_target_objects *objects, const ml_u64 map[5])
@@ -202,6 +219,8 @@ int ml_target_objects_read(struct ml_target_objects *objects, ml_u32 pid)
 	if (read_auxv(pid, objects, &headers, &n_headers))
 		return -1;
 	at = find_list(objects, headers, n_headers);
+	if (!at && !objects->interpreter)
+		at = find_list_in_maps(objects, headers);
 	for (int i = 0; i < ML_TARGET_OBJECTS_MAX && at && !read_within(objects, at, map, sizeof(map)); i++, at = map[3])
 		if (append(objects, map))
 			return -1;
@@ -275,7 +294,7 @@ struct ml_target_symbol *ml_target_functions(ml_u32 pid, const struct ml_target_
 	return found;
 }
 
-static const struct ml_target_symbol *find_function(const struct ml_target_symbol *functions, size_t n, const char *name)
+const struct ml_target_symbol *ml_target_functions_find(const struct ml_target_symbol *functions, size_t n, const char *name)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!strcmp(functions[i].name, name))
@@ -287,7 +306,7 @@ ml_u64 ml_target_function(ml_u32 pid, const struct ml_target_object *object, con
 {
 	size_t n;
 	struct ml_target_symbol *functions = ml_target_functions(pid, object, &n);
-	const struct ml_target_symbol *found = find_function(functions, n, name);
+	const struct ml_target_symbol *found = ml_target_functions_find(functions, n, name);
 	ml_u64 address = found ? found->start : 0;
 
 	free(functions);
@@ -301,7 +320,7 @@ static void print_object(ml_u32 pid, const struct ml_target_object *object, char
 
 	printf("%llx", (unsigned long long)object->dynamic);
 	for (int i = 0; i < n_names; i++)
-		if (find_function(functions, n, names[i]))
+		if (ml_target_functions_find(functions, n, names[i]))
 			printf(" %s", names[i]);
 	printf("\n");
 	free(functions);

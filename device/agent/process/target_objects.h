@@ -2,9 +2,6 @@
 /* Loaded objects of another process and their symbols, read from its memory, because its files may have changed. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "wire.h"
 
 #define ML_TARGET_OBJECTS_MAX 4096
@@ -20,7 +17,7 @@ struct ml_target_object {
 
 struct ml_target_objects {
 	ml_u32 pid;
-	ml_u64 entry, interpreter; /* AT_ENTRY, AT_BASE: 0 for a program linked statically */
+	ml_u64 interpreter; /* where the dynamic linker is mapped, 0: the program is linked statically */
 	struct ml_target_object *objects;
 	size_t n, room;
 	ml_u64 unread; /* bytes that may still be read of it */
@@ -44,6 +41,9 @@ struct ml_target_symbol {
 
 /* Defined functions in the order of their addresses (calloc'ed, with the names behind them), NULL: none or out of memory. */
 struct ml_target_symbol *ml_target_functions(ml_u32 pid, const struct ml_target_object *object, size_t *n);
+
+/* The one of this name; NULL: none. */
+const struct ml_target_symbol *ml_target_functions_find(const struct ml_target_symbol *functions, size_t n, const char *name);
 
 /* Address of a function that the object defines, 0: none. */
 ml_u64 ml_target_function(ml_u32 pid, const struct ml_target_object *object, const char *name);

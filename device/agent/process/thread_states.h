@@ -2,8 +2,6 @@
 /* States of the threads of a process. The first one may exit before the others, and remains as a zombie. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "wire.h"
 
 /* Whether all threads have ended. pidfd: -1 if there is none (before Linux 5.3). */

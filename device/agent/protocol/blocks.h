@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
 #include <sys/uio.h>
 
 #include "wire.h"

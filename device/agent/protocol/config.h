@@ -2,9 +2,6 @@
 /* Configuration lines of the host on standard input; its control lines follow (host_lines.h). */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "agent/protocol/host_lines.h"
 #include "pair_rule.h"
 #include "wire.h"
@@ -54,7 +51,7 @@ struct ml_pair_called {
 	char *name;
 };
 
-#define ML_PAIR_NAMES_MAX 192 /* a function may have several names */
+#define ML_PAIR_NAMES_MAX 384 /* a function may have several names */
 
 struct ml_config {
 	int pid;     /* 0: a command is started, or a process awaited */

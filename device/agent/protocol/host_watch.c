@@ -2,7 +2,6 @@
 #include "agent/protocol/host_watch.h"
 
 #include <signal.h>
-#include <stddef.h>
 #include <sys/time.h>
 
 /* Time to load programs on a slow device, before input is read. */

@@ -42,16 +42,6 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 	return -1;
 }
 
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
-{
-	return false;
-}
-
-ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments)
-{
-	return 0;
-}
-
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers)
 {
 	return 0;

@@ -126,22 +126,6 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 	return ml_ptrace_write_set(tid, NT_ARM_SYSTEM_CALL, &none, sizeof(none));
 }
 
-/* The kernel has written the result over the first argument, so the call cannot be repeated. */
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
-{
-	(void)registers;
-	(void)limit_ms;
-	return false;
-}
-
-ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments)
-{
-	(void)tid;
-	(void)number;
-	(void)arguments;
-	return 0;
-}
-
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers)
 {
 	ml_u64 pointers[2] = { 0 }; /* the second with SME */

@@ -79,6 +79,13 @@ bool ml_ptrace_has_pending_signal(pid_t tid)
 	return pending & ~ml_proc_field(status, "SigBlk:\t", 16) & ~ignored_signals(status);
 }
 
+bool ml_ptrace_ignores_signal(pid_t tid, int signal)
+{
+	char status[4096];
+
+	return ml_proc_read(tid, "status", status, sizeof(status)) > 0 && ignored_signals(status) & BIT(signal);
+}
+
 /* NT_PRSTATUS by architecture, also of a 32-bit process under a 64-bit kernel (<asm/ptrace.h>). */
 static const struct layout {
 	ml_u32 bytes, word_bytes, stack_pointer;

@@ -2,7 +2,6 @@
 /* The registers of a stopped thread (ptrace(2)), and the frame that makes it call a function. One file per architecture. */
 #pragma once
 
-#include <stdbool.h>
 #include <sys/types.h>
 #include <sys/user.h>
 
@@ -63,6 +62,8 @@ struct ml_exit_stop ml_stopped_thread_read(pid_t pid, pid_t tid);
 
 /* Whether a signal is pending for the thread or its process that is neither blocked nor ignored. */
 bool ml_ptrace_has_pending_signal(pid_t tid);
+/* Whether the process ignores the signal, by its choice or by default. */
+bool ml_ptrace_ignores_signal(pid_t tid, int signal);
 
 /* ---- of the architecture ---- */
 
@@ -93,14 +94,40 @@ ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers);
 int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64 trampoline);
 
 /*
- * Restarts a wait that the stop has ended with EINTR without a signal (signal(7), "Interruption of system calls … by stop
- * signals"). False if there is none or it cannot be restarted. Call only if no signal is pending. limit_ms: what is left of its time
- * limit, where that is known and in a register; -1: the call has the limit that it had.
+ * The rest of a time limit, for a call that takes it from memory: below the thread's stack, where a handler that runs before the call
+ * overwrites it. Detached at the entry of their call, most waits end with EINTR at once, for a pretended signal (kernel/ptrace.c,
+ * __ptrace_unlink()): all but those that look for signals themselves.
  */
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms);
+struct ml_ptrace_limit {
+	ml_u64 address; /* 0: nothing is to be written */
+	ml_u64 time[2]; /* struct __kernel_timespec */
+};
 
-/* The time limit of such a wait, by the number and the arguments of its system call, where a register can have it; 0: none. */
+#ifdef __x86_64__
+/*
+ * Restarts a wait that the stop has ended with EINTR without a signal (signal(7), "Interruption of system calls … by stop
+ * signals"). False if there is none or it cannot be restarted. Call only if no signal is pending. left_ms: what is left of its time
+ * limit; -1: the call has the limit that it had. limit: to be written before the thread runs, which has to reach the call without a
+ * handler.
+ */
+bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long left_ms, struct ml_ptrace_limit *limit);
+
+/* The time limit of such a wait, by the number and the arguments of its system call, where a repeated one can be given another; 0: none. */
 ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments);
+#else
+/* arm64: the kernel has written the result over the first argument, so the call cannot be repeated. */
+static inline bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long left_ms, struct ml_ptrace_limit *limit)
+{
+	(void)registers, (void)left_ms, (void)limit;
+	return false;
+}
+
+static inline ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments)
+{
+	(void)tid, (void)number, (void)arguments;
+	return 0;
+}
+#endif
 
 /* The thread pointer, 0 if unknown. */
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers);

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "agent/process/proc_file.h"
+#include "agent/process/target_objects.h"
 #include "agent/process/thread_states.h"
 #include "agent/protocol/blocks.h"
 #include "agent/protocol/extend.h"
@@ -19,8 +20,10 @@
 #define ROUNDS_MAX 64
 #define THREADS_MAX 65536
 #define SPINS 32 /* waits that end within some microseconds need no sleep */
-#define NAP_NS 20000
+#define NAP_US 20
 #define LEAST_PATIENCE_NS 5000000ull
+#define ENTRY_PATIENCE_NS 10000000000ull
+#define SYSTEM_CALL_STOP (SIGTRAP | 0x80) /* PTRACE_O_TRACESYSGOOD */
 
 static struct ml_ptrace_thread *find(const struct ml_ptrace_threads *threads, pid_t tid)
 {
@@ -94,8 +97,6 @@ static int seize_new(struct ml_ptrace_threads *threads)
 
 int ml_ptrace_wait(pid_t tid, ml_u64 deadline_ns, int *status)
 {
-	struct timespec nap = { 0, NAP_NS };
-
 	for (int i = 0;; i++) {
 		pid_t found = waitpid(tid, status, __WALL | WNOHANG);
 
@@ -106,7 +107,7 @@ int ml_ptrace_wait(pid_t tid, ml_u64 deadline_ns, int *status)
 		if (ml_clock_ns() > deadline_ns)
 			return 0;
 		if (i > SPINS)
-			nanosleep(&nap, NULL);
+			usleep(NAP_US);
 	}
 }
 
@@ -181,16 +182,44 @@ int ml_ptrace_stop_all(struct ml_ptrace_threads *threads, pid_t pid, ml_u32 pati
 	return is_any_left && !is_group_stopped ? 0 : -1;
 }
 
-/* Hides the stop from the program as far as possible. */
-static void repeat_wait(const struct ml_ptrace_thread *thread)
+/*
+ * Lets the thread run to the entry of the call that it repeats: a handler before it would overwrite the limit below the stack. Returns
+ * the signal of such a handler, and the wait has ended then: `interrupted`.
+ */
+static int enter_call(pid_t tid, const ml_ptrace_registers *interrupted)
 {
-	ml_ptrace_registers registers;
-	ml_u64 now_ns = ml_clock_ns(), end_ns = thread->wait_end_ns > now_ns ? thread->wait_end_ns : now_ns;
-	long limit_ms = thread->wait_end_ns ? (long)((end_ns - now_ns + 999999) / 1000000) : -1;
+	ml_u64 deadline_ns = ml_clock_ns() + ENTRY_PATIENCE_NS;
+	int status = 0, signal = 0;
 
-	if (ml_ptrace_read_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers)) == (ssize_t)sizeof(registers) &&
-	    ml_ptrace_repeat_wait(&registers, limit_ms) && !ml_ptrace_has_pending_signal(thread->tid))
-		ml_ptrace_write_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers));
+	do {
+		if (ptrace(PTRACE_SYSCALL, tid, NULL, (void *)(long)signal) || ml_ptrace_wait(tid, deadline_ns, &status) <= 0 ||
+		    WSTOPSIG(status) == SYSTEM_CALL_STOP)
+			return 0;
+		signal = status >> 16 ? 0 : WSTOPSIG(status);
+	} while (signal && ml_ptrace_ignores_signal(tid, signal));
+	ml_ptrace_write_set(tid, NT_PRSTATUS, interrupted, sizeof(*interrupted));
+	return signal;
+}
+
+/* Hides the stop from the program as far as possible. Returns a signal with which the thread is to go on, or 0. */
+static int repeat_wait(const struct ml_ptrace_thread *thread)
+{
+	ml_ptrace_registers interrupted, registers;
+	struct ml_ptrace_limit limit;
+	ml_u64 now_ns = ml_clock_ns(), end_ns = thread->wait_end_ns > now_ns ? thread->wait_end_ns : now_ns;
+	long left_ms = thread->wait_end_ns ? (long)((end_ns - now_ns + 999999) / 1000000) : -1;
+
+	if (ml_ptrace_read_set(thread->tid, NT_PRSTATUS, &interrupted, sizeof(interrupted)) != (ssize_t)sizeof(interrupted))
+		return 0;
+	registers = interrupted;
+	if (!ml_ptrace_repeat_wait(&registers, left_ms, &limit) || ml_ptrace_has_pending_signal(thread->tid))
+		return 0;
+	if (limit.address && ml_target_write((ml_u32)thread->tid, limit.address, limit.time, sizeof(limit.time))) {
+		registers = interrupted; /* it begins anew */
+		ml_ptrace_repeat_wait(&registers, -1, &limit);
+	}
+	ml_ptrace_write_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers));
+	return limit.address ? enter_call(thread->tid, &interrupted) : 0;
 }
 
 void ml_ptrace_let_go(struct ml_ptrace_threads *threads, struct ml_ptrace_thread *thread)
@@ -199,8 +228,7 @@ void ml_ptrace_let_go(struct ml_ptrace_threads *threads, struct ml_ptrace_thread
 
 	if (!thread->is_stopped)
 		return;
-	repeat_wait(thread);
-	if (ptrace(PTRACE_DETACH, thread->tid, NULL, NULL))
+	if (ptrace(PTRACE_DETACH, thread->tid, NULL, (void *)(long)repeat_wait(thread)))
 		return;
 	thread->is_stopped = false;
 	stood_ns = ml_clock_ns() - thread->asked_ns;

@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
 #include <sys/types.h>
 
 #include "wire.h"

@@ -180,7 +180,7 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 	return ml_ptrace_write_set(tid, NT_PRSTATUS, registers, sizeof(*registers));
 }
 
-/* Other limits are in memory that may be constant, or belong to a socket. */
+/* Other limits belong to a socket, or their calls would end with EINTR once more (ml_ptrace_limit). */
 static bool has_limit_in_register(ml_u64 number)
 {
 	return number == SYS_epoll_wait || number == SYS_epoll_pwait;
@@ -196,17 +196,37 @@ static bool is_sandboxed(pid_t tid)
 
 ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments)
 {
-	ml_u64 limit[2]; /* struct __kernel_timespec */
+	ml_u64 limit[2], address = number == SYS_rt_sigtimedwait ? arguments[2] : arguments[3]; /* struct __kernel_timespec */
 
 	if (has_limit_in_register(number))
 		return (ml_s32)arguments[3] > 0 ? (ml_u32)arguments[3] : 0;
-	if (number != SYS_epoll_pwait2 || ml_target_read((ml_u32)tid, arguments[3], limit, sizeof(limit)) ||
-	    limit[0] > LONGEST_S || limit[1] >= 1000000000 || is_sandboxed(tid))
+	if ((number != SYS_epoll_pwait2 && number != SYS_rt_sigtimedwait) ||
+	    ml_target_read((ml_u32)tid, address, limit, sizeof(limit)) || limit[0] > LONGEST_S || limit[1] >= 1000000000 ||
+	    (number == SYS_epoll_pwait2 && is_sandboxed(tid)))
 		return 0;
 	return limit[0] * 1000 + (limit[1] + 999999) / 1000000;
 }
 
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
+/* False if the call already has a limit from an earlier stop, which may be overwritten by now. */
+static bool shorten(ml_ptrace_registers *registers, long left_ms, struct ml_ptrace_limit *limit)
+{
+	unsigned long below = registers->rsp - RED_ZONE_BYTES - sizeof(limit->time);
+
+	if (left_ms < 0)
+		return registers->orig_rax != SYS_rt_sigtimedwait || registers->rdx != below;
+	if (registers->orig_rax == SYS_rt_sigtimedwait) { /* the program's own may be constant */
+		*limit = (struct ml_ptrace_limit){ below, { (ml_u64)left_ms / 1000, (ml_u64)left_ms % 1000 * 1000000 } };
+		registers->rdx = below;
+	} else if (registers->orig_rax == SYS_epoll_pwait2) {
+		registers->orig_rax = SYS_epoll_pwait; /* has the same arguments, but its limit in a register */
+		registers->r10 = (unsigned long)left_ms;
+	} else if (has_limit_in_register(registers->orig_rax) && left_ms < (ml_s32)registers->r10) {
+		registers->r10 = (unsigned long)left_ms;
+	}
+	return true;
+}
+
+bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long left_ms, struct ml_ptrace_limit *limit)
 {
 	/* Those of sockets end so with a time limit (SO_RCVTIMEO), and have then done nothing yet. */
 	static const unsigned long waits[] = { SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_rt_sigtimedwait,
@@ -216,18 +236,15 @@ bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long limit_ms)
 					       SYS_read,       SYS_readv,       SYS_write,        SYS_writev };
 	unsigned long number = registers->orig_rax;
 
+	limit->address = 0;
 	if (registers->rax != (unsigned long)-EINTR)
 		return false;
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
 		if (number != waits[i])
 			continue;
-		if (number == SYS_epoll_pwait2 && limit_ms >= 0) {
-			number = SYS_epoll_pwait; /* has the same arguments, but its limit in a register */
-			registers->r10 = (unsigned long)limit_ms;
-		} else if (has_limit_in_register(number) && limit_ms >= 0 && limit_ms < (ml_s32)registers->r10) {
-			registers->r10 = (unsigned long)limit_ms;
-		}
-		registers->rax = number;
+		if (!shorten(registers, left_ms, limit))
+			return false;
+		registers->rax = registers->orig_rax;
 		registers->rip -= 2;
 		registers->orig_rax = (unsigned long)-1;
 		return true;

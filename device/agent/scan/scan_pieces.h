@@ -2,9 +2,6 @@
 /* Memory of a process to scan: the pages in use of its writable mappings, in pieces. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "agent/scan/scanned_words.h"
 
 struct ml_scan_pieces {

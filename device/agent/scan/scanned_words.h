@@ -2,8 +2,6 @@
 /* Words of another process that may refer to memory of its own, as SCANNED records (wire_hooks.h). */
 #pragma once
 
-#include <stddef.h>
-
 #include "wire.h"
 
 #define ML_SCAN_ADDRESS_BITS 48

@@ -10,7 +10,7 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/process/proc_file.h"
@@ -18,10 +18,10 @@
 #include "agent/process/thread_states.h"
 
 #define WAKE SIGUSR1 /* ends the tracing thread's wait */
-#define WAKE_EVERY_NS 1000000
+#define WAKE_EVERY_US 1000
 /* Other threads that still run at the end of the first one soon exit or wait in execve(). */
 #define RUNNING_TRIES 50
-#define RUNNING_NS 100000
+#define RUNNING_US 100
 #define ENDING_TRIES 500 /* of a millisecond each: freeing much memory takes a while */
 /* The terminal's interrupt reaches the command as well as the host. */
 #define SIGNAL_NS 200000000ull   /* for a handler to end the command */
@@ -35,7 +35,6 @@ enum phase { FOLLOWS, HOLDS, IS_OVER };
 /* The system call of the thread (/proc/PID/task/TID/syscall). -1: none, or unknown. */
 static long system_call_of(pid_t pid, pid_t tid)
 {
-	const struct timespec pause = { .tv_nsec = RUNNING_NS };
 	char name[32], text[256], *end;
 
 	snprintf(name, sizeof(name), "task/%d/syscall", tid);
@@ -47,7 +46,7 @@ static long system_call_of(pid_t pid, pid_t tid)
 		number = strtol(text, &end, 10);
 		if (end != text) /* else the file says "running" */
 			return number;
-		nanosleep(&pause, NULL);
+		usleep(RUNNING_US);
 	}
 	return -1;
 }
@@ -240,14 +239,12 @@ int ml_exit_hold_report(struct ml_exit_hold *hold)
 
 static void detach(struct ml_exit_hold *hold)
 {
-	const struct timespec pause = { .tv_nsec = WAKE_EVERY_NS };
-
 	if (!hold->is_started)
 		return;
 	atomic_store(&hold->is_over, true);
 	while (atomic_load(&hold->phase) == FOLLOWS) { /* a signal may arrive just before waitpid() */
 		pthread_kill(hold->thread, WAKE);
-		nanosleep(&pause, NULL);
+		usleep(WAKE_EVERY_US);
 	}
 	if (atomic_load(&hold->phase) == IS_OVER)
 		join(hold);
@@ -291,12 +288,11 @@ static bool is_taking_signal(struct ml_exit_hold *hold)
 
 static void wait_for_signals(struct ml_exit_hold *hold)
 {
-	const struct timespec pause = { .tv_nsec = WAKE_EVERY_NS };
 	ml_u64 begin_ns = ml_clock_ns(), waited_ns = 0;
 
 	while (hold->is_started && atomic_load(&hold->phase) == FOLLOWS && waited_ns < SIGNALS_NS &&
 	       (is_taking_signal(hold) || waited_ns < ARRIVES_NS)) {
-		nanosleep(&pause, NULL);
+		usleep(WAKE_EVERY_US);
 		waited_ns = ml_clock_ns() - begin_ns;
 	}
 }
@@ -304,14 +300,12 @@ static void wait_for_signals(struct ml_exit_hold *hold)
 /* A host that stops the session right after must receive the exit status. */
 static void wait_for_end(pid_t pid)
 {
-	const struct timespec pause = { .tv_nsec = WAKE_EVERY_NS };
-
 	for (int i = 0; i < ENDING_TRIES; i++) {
 		siginfo_t found = { 0 };
 
 		if (waitid(P_PID, (id_t)pid, &found, WEXITED | WNOHANG | WNOWAIT) || found.si_pid)
 			return;
-		nanosleep(&pause, NULL);
+		usleep(WAKE_EVERY_US);
 	}
 }
 

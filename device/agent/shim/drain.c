@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads records from the rings. Everything there is checked: the target may be broken or hostile. */
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -364,13 +363,6 @@ int ml_preload_hooked_write(struct ml_preload_target *target)
 }
 
 /* ---- keys --------------------------------------------------------------------------------------------- */
-
-ml_u32 ml_preload_target_key_count(const struct ml_preload_target *target)
-{
-	ml_u32 used = __atomic_load_n(&target->view.segment->n_keys_used, __ATOMIC_ACQUIRE);
-
-	return used < target->view.settings.n_keys ? used : target->view.settings.n_keys;
-}
 
 /* As in preload/segment/keys.c, without adding a key. */
 struct ml_key *ml_preload_target_find_key(const struct ml_preload_target *target, ml_u64 key)

@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-
 #include "agent/shim/rows.h"
 
 /* Counters by process and key; 112 MiB. */

@@ -7,10 +7,9 @@
 #pragma once
 
 #include <poll.h>
-#include <stdbool.h>
 #include <sys/socket.h>
 
-#include "agent/shim/session_word.h"
+#include "preload/segment/handshake.h"
 #include "agent/shim/target.h"
 
 #define ML_HANDSHAKES_MAX 128

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "agent/evidence/table_blocks.h"
+#include "preload/segment/keys.h"
 
 /* The bytes that the key held at the mark of this generation. An update between the reads leaves a word of this generation. */
 static ml_u64 held_at(const struct ml_view *view, ml_u32 number, ml_u64 generation)
@@ -18,7 +19,7 @@ static ml_u64 held_at(const struct ml_view *view, ml_u32 number, ml_u64 generati
 
 static int write_keys(const struct ml_preload_target *target, struct ml_peak_rows *rows, ml_u64 generation)
 {
-	ml_u32 n_keys = ml_preload_target_key_count(target);
+	ml_u32 n_keys = ml_view_n_keys(&target->view);
 
 	for (ml_u32 number = 0; number < n_keys; number++)
 		if (ml_peak_rows_add(rows, target->view.keys[number].key, held_at(&target->view, number, generation)))
@@ -61,7 +62,7 @@ static bool held_much(const struct ml_view *view, ml_u32 number)
 
 void ml_preload_peak_close(struct ml_preload_last_peak *last, struct ml_preload_target *target)
 {
-	ml_u32 n_keys = ml_preload_target_key_count(target);
+	ml_u32 n_keys = ml_view_n_keys(&target->view);
 
 	ml_preload_peak_write(target);
 	last->n_keys = 0;

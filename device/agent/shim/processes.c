@@ -12,6 +12,7 @@
 #include "agent/process/process_maps.h"
 #include "agent/process/proc_file.h"
 #include "agent/process/thread_states.h"
+#include "agent/shim/peak.h"
 
 #define LAST_CALLS_NS 1000000000ull
 #define STEP_US 500
@@ -232,7 +233,7 @@ void ml_preload_processes_add(struct ml_preload_processes *processes, struct ml_
 	ml_process_write(target->pid, is_exec ? ML_PROCESS_EXEC : ML_PROCESS_START, -1, timestamp_ns);
 }
 
-ml_u64 ml_preload_processes_unmeasured(const struct ml_preload_processes *processes)
+static ml_u64 count_unmeasured(const struct ml_preload_processes *processes)
 {
 	ml_u64 n = processes->n_unmeasured;
 
@@ -336,4 +337,52 @@ void ml_preload_processes_destroy(struct ml_preload_processes *processes)
 	while (processes->n_targets)
 		remove_target(processes, processes->n_targets - 1);
 	ml_preload_ended_destroy(&processes->ended);
+}
+
+/* ---- snapshots ---------------------------------------------------------------------------------------- */
+
+static int add_all_keys(struct ml_snapshot *snapshot, const struct ml_preload_processes *processes)
+{
+	int result = 0;
+
+	for (size_t i = 0; i < processes->ended.n_keys && !result; i++)
+		result = ml_snapshot_add_key(snapshot, &processes->ended.keys[i]);
+	for (size_t i = 0; i < processes->n_targets && !result; i++)
+		result = ml_preload_rows_keys(processes->targets[i], ml_snapshot_add_key, snapshot);
+	return result ? result : ml_snapshot_end_keys(snapshot);
+}
+
+static int add_all_live(struct ml_snapshot *snapshot, const struct ml_preload_processes *processes)
+{
+	int result = 0;
+
+	for (size_t i = 0; i < processes->ended.n_live && !result; i++)
+		result = ml_snapshot_add_live(snapshot, &processes->ended.live[i]);
+	for (size_t i = 0; i < processes->n_targets && !result; i++)
+		result = ml_preload_rows_live(processes->targets[i], ml_snapshot_add_live, snapshot);
+	return result;
+}
+
+int ml_preload_snapshot(const struct ml_preload_processes *processes, const struct ml_regions *regions, ml_u64 number)
+{
+	struct ml_snapshot *snapshot;
+
+	for (size_t i = 0; i < processes->n_targets; i++)
+		if (ml_preload_peak_write(processes->targets[i]))
+			return -1;
+	snapshot = ml_snapshot_begin(number, ml_clock_ns());
+	return ml_snapshot_end(snapshot, !snapshot || add_all_keys(snapshot, processes) || add_all_live(snapshot, processes) ||
+						 ml_snapshot_add_regions(snapshot, regions));
+}
+
+int ml_preload_status(const struct ml_preload_processes *processes, const ml_u64 *agent_lost)
+{
+	struct ml_status status = processes->ended.totals;
+
+	for (size_t i = 0; i < processes->n_targets; i++)
+		ml_preload_rows_count(processes->targets[i], &status);
+	for (int i = 0; i < ML_LOST_MAX; i++)
+		status.lost[i] += agent_lost[i];
+	status.lost[ML_LOST_PROGRAMS] += count_unmeasured(processes);
+	return ml_status_write(&status);
 }

@@ -71,9 +71,6 @@ bool ml_preload_processes_on_exec(struct ml_preload_processes *processes, ml_u32
 /* Reports and counts a program that ran without being recorded. */
 void ml_preload_processes_report_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name);
 
-/* Programs that were not measured so far. */
-ml_u64 ml_preload_processes_unmeasured(const struct ml_preload_processes *processes);
-
 /* Children that made calls of their own and were not followed. */
 ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processes);
 
@@ -95,3 +92,7 @@ ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *proc
 void ml_preload_processes_ask_again(struct ml_preload_processes *processes, ml_u64 key);
 
 void ml_preload_processes_destroy(struct ml_preload_processes *processes);
+
+/* KEYS, LIVE and STATUS blocks of all processes of the session, running and ended. Both return 0, or -1 when the host is gone. */
+int ml_preload_snapshot(const struct ml_preload_processes *processes, const struct ml_regions *regions, ml_u64 number);
+int ml_preload_status(const struct ml_preload_processes *processes, const ml_u64 *agent_lost);

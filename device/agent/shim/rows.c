@@ -4,22 +4,13 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "preload/segment/keys.h"
 #include "preload/segment/shadow.h"
+#include "preload/segment/table.h"
 
 #define SLOTS_PER_PAGE (4096 / sizeof(struct ml_slot)) /* or a part of a larger page */
 
 /* ---- blocks ------------------------------------------------------------------------------------------- */
-
-/* The entry is valid if the address is the same before and after reading it. */
-static int copy_entry(const struct ml_preload_target *target, const struct ml_slot *slot, ml_u64 *address, struct ml_entry *to)
-{
-	*address = __atomic_load_n(&slot->address, __ATOMIC_ACQUIRE);
-	if (*address <= ML_SLOT_CLAIMED)
-		return 0;
-	*to = ml_slot_unpack(target->view.segment, slot);
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return __atomic_load_n(&slot->address, __ATOMIC_RELAXED) == *address;
-}
 
 static struct ml_live_row row_of(const struct ml_preload_target *target, ml_u64 address, const struct ml_entry *entry)
 {
@@ -61,7 +52,8 @@ static int take_level(const struct ml_preload_target *target, ml_u32 level, ml_t
 			i = skip_hole(target, level, i);
 		if (i >= slots)
 			break;
-		if (!copy_entry(target, &target->view.level_slots[level][i], &address, &entry))
+		address = ml_slot_read(target->view.segment, &target->view.level_slots[level][i], &entry);
+		if (!address)
 			continue;
 		row = row_of(target, address, &entry);
 		result = take(context, &row);
@@ -164,7 +156,7 @@ int ml_preload_rows_live(const struct ml_preload_target *target, ml_take_live *t
 
 int ml_preload_rows_keys(const struct ml_preload_target *target, ml_take_key *take, void *context)
 {
-	ml_u32 n = ml_preload_target_key_count(target);
+	ml_u32 n = ml_view_n_keys(&target->view);
 	int result = 0;
 
 	for (ml_u32 number = 0; number < n && !result; number++) {
@@ -187,7 +179,7 @@ int ml_preload_rows_keys(const struct ml_preload_target *target, ml_take_key *ta
 void ml_preload_rows_count(const struct ml_preload_target *target, struct ml_status *status)
 {
 	const struct ml_view *view = &target->view;
-	ml_u32 n_keys = ml_preload_target_key_count(target);
+	ml_u32 n_keys = ml_view_n_keys(&target->view);
 
 	for (ml_u32 i = 0; i < n_keys; i++)
 		ml_status_add(status, view->keys[i].alloc_objects, view->keys[i].alloc_bytes, view->keys[i].free_objects,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shim/seen.h"
 
-#include <stddef.h>
 #include <sys/mman.h>
 
 #define FIRST_STACKS (1u << 12)

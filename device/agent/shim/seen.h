@@ -2,8 +2,6 @@
 /* Stacks of each key whose evidence was kept: a key with one stack needs one record only. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "preload/segment/segment.h"
 
 struct ml_preload_seen {

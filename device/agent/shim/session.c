@@ -13,14 +13,13 @@
 #include "agent/protocol/abstract_socket.h"
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/nursery.h"
-#include "agent/session/region_sizes.h"
 #include "agent/shim/children.h"
 #include "agent/shim/command.h"
 #include "agent/shim/handshakes.h"
 #include "agent/shim/peak.h"
 #include "agent/shim/regions.h"
 #include "agent/shim/seen.h"
-#include "agent/shim/snapshot.h"
+#include "agent/shim/processes.h"
 #include "agent/process/process_maps.h"
 #include "agent/process/resource_limits.h"
 #include "agent/session/loop.h"
@@ -42,7 +41,8 @@ struct session {
 	int listener;
 	struct ml_session_word word;
 	struct ml_handshakes handshakes;
-	struct ml_attached_target attached; /* a running process, instead of the child */
+	struct ml_attached_target attached; /* a running process, instead of the child, … */
+	struct ml_attached_children attached_children; /* … and with --follow those below it */
 	bool has_exited;
 	struct ml_event_batch events;
 };
@@ -236,7 +236,9 @@ static int open_session(struct session *session)
 	if (session->base.config->pid && !session->base.config->follow)
 		ml_preload_children_open(&session->children, session->base.config->pid, false, &session->processes);
 	ml_limits_raise_descriptors(ML_DESCRIPTORS_OF_TRACER); /* two a process */
-	return session->base.config->pid ? ml_attached_start(&session->attached, session->base.config, &session->word) : 0;
+	return session->base.config->pid ?
+		       ml_attached_start(&session->attached, session->base.config->pid, session->base.config, &session->word) :
+		       0;
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
@@ -290,12 +292,25 @@ static int next_wait_ms(int last_ms, size_t bytes)
 	return 2 * last_ms < IDLE_MS ? 2 * last_ms + !last_ms : IDLE_MS;
 }
 
+/* -1: after an ERROR block. */
+static int poll_attached(struct session *session)
+{
+	const char *refusal = ml_attached_poll(&session->attached);
+
+	if (refusal)
+		return ml_blocks_error(ML_REASON_TARGET_ERROR, "%s", refusal);
+	if (session->attached.is_attached && session->base.config->follow)
+		ml_attached_children_poll(&session->attached_children, session->base.config, &session->word,
+					  &session->processes, &session->regions.ledger);
+	return 0;
+}
+
 static int poll_targets(void *context)
 {
 	struct session *session = context;
 	size_t bytes = drain(session);
 
-	if (ml_attached_poll(&session->attached))
+	if (poll_attached(session))
 		return ML_REASON_TARGET_ERROR;
 	if (has_ended(session))
 		return ML_REASON_TARGET_EXIT;
@@ -334,6 +349,7 @@ static int end(void *context, enum ml_reason reason)
 		session->base.lost[ML_LOST_MAPPINGS] += session->children.lost;
 	stop_listening(session);
 	ml_preload_last_calls(&session->processes, drain_again, session);
+	ml_attached_children_end(&session->attached_children);
 	ml_attached_end(&session->attached, reason == ML_REASON_TARGET_EXIT);
 	session->base.lost[ML_LOST_REGIONS] += ml_preload_regions_overdue(&session->regions);
 	write_snapshot(session); /* nothing changes any more */
@@ -369,7 +385,8 @@ int ml_preload_run(const struct ml_config *config)
 	exit_code = ml_session_run(session, &ops);
 	if (session->listener >= 0)
 		stop_listening(session);
-	ml_attached_end(&session->attached, false); /* unless it is done */
+	ml_attached_children_end(&session->attached_children); /* unless it is done */
+	ml_attached_end(&session->attached, false);
 	ml_preload_processes_end(&session->processes, ML_SESSION_ABANDONED);
 	ml_preload_children_close(&session->children);
 	ml_preload_processes_destroy(&session->processes);

@@ -2,9 +2,6 @@
 /* A process recorded by the shim, seen through the segment shared with it. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "preload/segment/segment.h"
 
 /* A text of which pieces have arrived. Pieces of one text follow those of the one before in a ring. */
@@ -59,8 +56,6 @@ static inline ml_u64 ml_preload_target_sequence(const struct ml_preload_target *
 
 /* The counters of a key; NULL: none. */
 struct ml_key *ml_preload_target_find_key(const struct ml_preload_target *target, ml_u64 key);
-ml_u32 ml_preload_target_key_count(const struct ml_preload_target *target);
-
 struct ml_preload_sink {
 	/* Called first, to copy wanted records only. */
 	bool (*is_wanted)(void *context, ml_u64 key, ml_u64 stack_hash);
