@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Definitions of maps, one line each. */
+/* Definitions of maps and programs, one line each. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -20,3 +20,18 @@
 		__uint(type, BPF_MAP_TYPE_RINGBUF); \
 		__uint(max_entries, bytes);         \
 	} name SEC(".maps")
+
+/* result: by `regs`, the registers at a probe, or by `event`, a tracepoint's context. */
+#define ML_PROBE(section, name, result)             \
+	SEC(section) int name(struct ml_regs *regs) \
+	{                                           \
+		(void)regs;                         \
+		return result;                      \
+	}
+
+#define ML_TRACEPOINT(section, name, result) \
+	SEC(section) int name(void *event)   \
+	{                                    \
+		(void)event;                 \
+		return result;               \
+	}

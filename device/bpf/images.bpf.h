@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-
 #include "maps.bpf.h"
 
 /* Granule → code in it, of any process. LRU, so that ended processes are evicted first. */
@@ -52,13 +50,6 @@ static __always_inline void ml_next_epoch(struct ml_bpf_process *process)
 	process->epoch++;
 }
 #endif
-
-static __always_inline struct ml_bpf_code *ml_code(void)
-{
-	ml_u32 zero = 0;
-
-	return bpf_map_lookup_elem(&code, &zero);
-}
 
 static __always_inline void ml_change_image(struct ml_bpf_process *process)
 {

@@ -41,6 +41,16 @@ static __always_inline ml_u32 ml_slot_of(const struct ml_bpf_bucket *bucket, ml_
 	return ML_BPF_BUCKET_SLOTS;
 }
 
+/* As ml_slot_of(). Forked processes have blocks of the same address. */
+static __always_inline ml_u32 ml_slot_of_block(const struct ml_bpf_bucket *bucket, ml_u64 address, ml_u64 process)
+{
+#pragma unroll
+	for (ml_u32 i = 0; i < ML_BPF_BUCKET_SLOTS; i++)
+		if (bucket->address[i] == address && bucket->block[i].process == process)
+			return i;
+	return ML_BPF_BUCKET_SLOTS;
+}
+
 static __always_inline ml_u32 ml_n_levels(const struct ml_bpf_code *shared)
 {
 	return shared && shared->n_levels <= ML_BPF_LEVELS ? (ml_u32)shared->n_levels : 0;
@@ -50,7 +60,7 @@ static __always_inline ml_u32 ml_n_levels(const struct ml_bpf_code *shared)
 static __always_inline bool ml_claim_in(struct ml_bpf_bucket *bucket, ml_u64 address, ml_u64 process,
 					struct ml_bpf_block *block)
 {
-	ml_u32 slot = ml_slot_of(bucket, address);
+	ml_u32 slot = ml_slot_of_block(bucket, address, process);
 
 	if (slot >= ML_BPF_BUCKET_SLOTS)
 		return false;

@@ -83,7 +83,7 @@ struct ml_pages_wanted {
 
 struct ml_thread {
 	ml_u32 tid; /* 0 = free */
-	ml_u32 padding;
+	ml_u32 has_left; /* a call that began before its function's entry was probed */
 	ml_u64 sequence; /* of its last allocation */
 	ml_u64 process;  /* exec epoch << 32 | tgid */
 	ml_u64 identity; /* tgid | tid << 32: pid and tid of struct ml_evidence */
@@ -115,6 +115,13 @@ ML_MAP(HASH, stacks, ml_u32, struct ml_bpf_bounds, 65536, BPF_F_NO_PREALLOC);
 ML_MAP(ARRAY, keys, ml_u32, struct ml_bpf_key, ML_BPF_KEY_SLOTS, BPF_F_MMAPABLE);
 ML_MAP(ARRAY, code, ml_u32, struct ml_bpf_code, 1, BPF_F_MMAPABLE);
 ML_MAP(PERCPU_ARRAY, counters, ml_u32, ml_u64, ML_BPF_COUNTERS, 0);
+
+static __always_inline struct ml_bpf_code *ml_code(void)
+{
+	ml_u32 zero = 0;
+
+	return bpf_map_lookup_elem(&code, &zero);
+}
 
 /* Bytes from sp to the stack's end; 0 if that is unknown or sp is on another stack: a fiber's, or that of a signal. */
 static __always_inline ml_u64 ml_stack_above(const struct ml_thread *thread, ml_u64 sp)

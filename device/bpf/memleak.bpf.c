@@ -29,47 +29,19 @@ SEC("uprobe") int acquire_block(struct ml_regs *regs)
 	return ml_enter_by_rule(regs, function, ml_rule_of(function));
 }
 
-SEC("uprobe") int release_1(struct ml_regs *regs)
-{
-	return ml_release(regs, ml_function(regs), ML_ARG1(regs));
-}
+ML_PROBE("uprobe", release_1, ml_release(regs, ml_function(regs), ML_ARG1(regs)))
 
 /* For all other rules. */
-SEC("uprobe") int rule_acquire(struct ml_regs *regs)
-{
-	return ml_acquire(regs, ml_function(regs));
-}
-
-SEC("uretprobe") int rule_return(struct ml_regs *regs)
-{
-	return ml_acquired(regs, ML_PAIR_HANDLES, false);
-}
-
-SEC("uprobe") int rule_exit(struct ml_regs *regs)
-{
-	return ml_acquired(regs, ML_PAIR_HANDLES, true);
-}
+ML_PROBE("uprobe", rule_acquire, ml_acquire(regs, ml_function(regs)))
+ML_PROBE("uretprobe", rule_return, ml_acquired(regs, ML_PAIR_HANDLES, false))
+ML_PROBE("uprobe", rule_exit, ml_acquired(regs, ML_PAIR_HANDLES, true))
 
 /* For calls that return more handles. */
-SEC("uretprobe") int message_return(struct ml_regs *regs)
-{
-	return ml_acquired(regs, ML_PAIR_RECEIVED, false);
-}
+ML_PROBE("uretprobe", message_return, ml_acquired(regs, ML_PAIR_RECEIVED, false))
+ML_PROBE("uprobe", message_exit, ml_acquired(regs, ML_PAIR_RECEIVED, true))
 
-SEC("uprobe") int message_exit(struct ml_regs *regs)
-{
-	return ml_acquired(regs, ML_PAIR_RECEIVED, true);
-}
-
-SEC("uprobe") int block_exit(struct ml_regs *regs)
-{
-	return ml_return(regs, true);
-}
-
-SEC("uprobe") int rule_release(struct ml_regs *regs)
-{
-	return ml_pair_release(regs, ml_function(regs));
-}
+ML_PROBE("uprobe", block_exit, ml_return(regs, true))
+ML_PROBE("uprobe", rule_release, ml_pair_release(regs, ml_function(regs)))
 #else
 /*
  * Kernels without cookies: one program for each function of the heap. The rule is read-only data at a constant offset,
@@ -101,69 +73,23 @@ ML_FUNCTION(13)
 #endif
 
 /* The return of calls that make one block; the pending call has the function. */
-SEC("uretprobe") int block_return(struct ml_regs *regs)
-{
-	return ml_return(regs, false);
-}
+ML_PROBE("uretprobe", block_return, ml_return(regs, false))
 
 /* For the overhead benchmark: probes without any work. */
-SEC("uprobe") int empty_entry(struct ml_regs *regs)
-{
-	(void)regs;
-	return 0;
-}
+ML_PROBE("uprobe", empty_entry, 0)
+ML_PROBE("uretprobe", empty_return, 0)
 
-SEC("uretprobe") int empty_return(struct ml_regs *regs)
-{
-	(void)regs;
-	return 0;
-}
-
-SEC("raw_tracepoint/sched_process_exit") int process_exit(void *context)
-{
-	(void)context;
-	return ml_thread_exit();
-}
-
-SEC("raw_tracepoint/sched_process_exec") int process_exec(void *context)
-{
-	(void)context;
-	return ml_process_exec();
-}
-
-SEC("tracepoint/task/task_newtask") int process_fork(void *event)
-{
-	return ml_process_fork(event);
-}
-
-SEC("tracepoint/syscalls/sys_enter_munmap") int code_unmapped(void *event)
-{
-	return ml_code_unmapped(event);
-}
-
-SEC("tracepoint/syscalls/sys_enter_mmap") int code_mapped(void *event)
-{
-	return ml_code_mapped(event);
-}
-
-SEC("tracepoint/syscalls/sys_enter_execve") int exec_begins(void *event)
-{
-	(void)event;
-	return ml_exec_begins();
-}
-
-SEC("tracepoint/syscalls/sys_enter_execveat") int execat_begins(void *event)
-{
-	(void)event;
-	return ml_exec_begins();
-}
+ML_TRACEPOINT("raw_tracepoint/sched_process_exit", process_exit, ml_thread_exit())
+ML_TRACEPOINT("raw_tracepoint/sched_process_exec", process_exec, ml_process_exec())
+ML_TRACEPOINT("tracepoint/task/task_newtask", process_fork, ml_process_fork(event))
+ML_TRACEPOINT("tracepoint/syscalls/sys_enter_munmap", code_unmapped, ml_code_unmapped(event))
+ML_TRACEPOINT("tracepoint/syscalls/sys_enter_mmap", code_mapped, ml_code_mapped(event))
+ML_TRACEPOINT("tracepoint/syscalls/sys_enter_execve", exec_begins, ml_exec_begins())
+ML_TRACEPOINT("tracepoint/syscalls/sys_enter_execveat", execat_begins, ml_exec_begins())
 
 #ifndef ML_OLD_KERNEL
 /* Also of munmap, mremap, shmat, shmdt and brk. */
-SEC("tracepoint/syscalls/sys_exit_mmap") int region_changed(void *event)
-{
-	return ml_region_changed(event);
-}
+ML_TRACEPOINT("tracepoint/syscalls/sys_exit_mmap", region_changed, ml_region_changed(event))
 #endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -2,8 +2,6 @@
 /* Blocks in the kernel's hash map: those without room in the levels, and all on kernels without levels. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "maps.bpf.h"
 
 ML_MAP(HASH, overflow, struct ml_bpf_address, struct ml_bpf_block, 1u << 19, BPF_F_NO_PREALLOC);
@@ -27,8 +25,7 @@ static __noinline bool ml_put_overflow(ml_u64 address, const struct ml_bpf_block
 {
 	struct ml_bpf_address where = { .address = address };
 	struct ml_bpf_block copy; /* 6.1 and older accept no memory of a global function's argument as a value */
-	ml_u32 zero = 0;
-	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
+	struct ml_bpf_code *shared = ml_code();
 
 	if (!block || !shared)
 		return false;

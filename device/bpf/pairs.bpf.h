@@ -53,10 +53,10 @@ static __always_inline bool ml_pair_succeeded(const volatile struct ml_pair *pai
 	}
 }
 
-/* A handle as in the live table: without tags, at its own width. */
+/* A handle as in the live table, at its own width. */
 static __always_inline ml_u64 ml_pair_handle(const volatile struct ml_pair *pair, ml_u64 value)
 {
-	return pair->handle_bytes == 4 ? (ml_u32)value : value & ML_PAIR_HANDLE_MASK;
+	return pair->handle_bytes == 4 ? (ml_u32)value : ml_pair_short_handle(value);
 }
 
 /* Handle number i at a pointer; false if it cannot be read. */

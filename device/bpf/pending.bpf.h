@@ -2,10 +2,7 @@
 /* Calls in progress: their rules, and which of them are part of another. */
 #pragma once
 
-#include <stdbool.h>
-
-#include "events.bpf.h"
-#include "own_code.bpf.h"
+#include "evidence.bpf.h"
 
 /* Consecutive calls inside a full set of pending ones, after which those are taken for stale. */
 #define ML_TOO_DEEP 1024
@@ -30,7 +27,28 @@ static __always_inline bool ml_has_exits(ml_u32 function)
 /* An address of the live table: without tags, with the function's family. */
 static __always_inline ml_u64 ml_address(ml_u32 function, ml_u64 value)
 {
-	return (value & ML_PAIR_HANDLE_MASK) | (ml_u64)ml_rule_of(function)->family << ML_PAIR_FAMILY_SHIFT;
+	return ml_pair_short_handle(value) | (ml_u64)ml_rule_of(function)->family << ML_PAIR_FAMILY_SHIFT;
+}
+
+/* The index of the probed file. */
+static __always_inline ml_u32 ml_file(struct ml_regs *regs)
+{
+#ifdef ML_OLD_KERNEL /* without cookies */
+	(void)regs;
+	return 0;
+#else
+	return options.n_files > 1 ? bpf_get_attach_cookie(regs) >> ML_BPF_FILE_SHIFT & (ML_BPF_FILES - 1) : 0;
+#endif
+}
+
+/* Whether a return address is the allocator's own code. ip: of the entry probe of `function` in the file. */
+static __always_inline bool ml_is_own_code(ml_u32 file, ml_u64 ip, ml_u64 return_address, ml_u32 function)
+{
+	const volatile struct ml_bpf_function *probed =
+		&options.functions[file & (ML_BPF_FILES - 1)][function & (ML_FN_MAX - 1)];
+	ml_u64 offset = return_address - (ip - probed->entry_offset);
+
+	return offset >= probed->text_low && offset < probed->text_high;
 }
 
 /* sp of the innermost pending call of a family, 0 if there is none. */
@@ -123,6 +141,17 @@ static __always_inline struct ml_pending *ml_next_pending(struct ml_thread *thre
 	return &thread->pending[thread->depth & (ML_PENDING - 1)];
 }
 
+/* A return without its entry counts as lost, but for the one call that a thread was in when the probes were placed. */
+static __always_inline void ml_miss_entry(struct ml_thread *thread)
+{
+	const struct ml_bpf_code *shared = ml_code();
+
+	if (shared && shared->is_attached && thread->images_seen == ~0ull && !thread->has_left)
+		thread->has_left = 1;
+	else
+		ml_count(ML_LOST_MISSED_ENTRY, 1);
+}
+
 /* Pops the pending call that returns with this sp, seen by its return probe. Those above it never returned. */
 static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u64 entry_sp)
 {
@@ -144,7 +173,7 @@ static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u6
 		if (!ml_rule(pending)->has_exits)
 			ml_count(ML_LOST_MISSED_RETURN, 1);
 	}
-	ml_count(ML_LOST_MISSED_ENTRY, 1);
+	ml_miss_entry(thread);
 	return NULL;
 }
 

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "fixups.bpf.h"
+#include "stack_key.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);

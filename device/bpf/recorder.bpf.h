@@ -2,8 +2,6 @@
 /* Records an allocator's entries, returns and releases. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "pending.bpf.h"
 
 static __always_inline void ml_release_key(const struct ml_bpf_block *block)
@@ -36,7 +34,7 @@ static __always_inline bool ml_is_over(void)
 {
 	const struct ml_bpf_code *shared = ml_code();
 
-	return shared && *(const volatile ml_u64 *)&shared->is_over;
+	return shared && *(const volatile ml_u64 *)&shared->over_ns;
 }
 
 /* pointer: the old block if has_old, else where the result is stored, or unused. */
@@ -115,7 +113,7 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 
 	if (size < options.min_size || size > options.max_size)
 		return;
-	address &= ML_PAIR_HANDLE_MASK;
+	address = ml_pair_short_handle(address);
 	block.process = thread->process;
 	block.size = size;
 	block.timestamp_ns = bpf_ktime_get_ns();
@@ -176,9 +174,12 @@ static __always_inline struct ml_thread *ml_returning_thread(bool at_exit)
 	if (ml_is_over())
 		return NULL;
 	thread = ml_known_thread();
-	if (!thread && !at_exit && (ml_u32)ml_current_process() == (ml_u32)(bpf_get_current_pid_tgid() >> 32))
-		ml_count(ML_LOST_MISSED_ENTRY, 1);
-	return thread;
+	if (thread || at_exit || (ml_u32)ml_current_process() != (ml_u32)(bpf_get_current_pid_tgid() >> 32))
+		return thread;
+	thread = ml_this_thread();
+	if (thread)
+		ml_miss_entry(thread);
+	return NULL;
 }
 
 /*
@@ -234,7 +235,8 @@ static __noinline void ml_count_untracked(ml_u32 file, ml_u64 ip, ml_u64 return_
 
 static __always_inline int ml_release(struct ml_regs *regs, ml_u32 function, ml_u64 pointer)
 {
-	ml_u64 process = pointer && !ml_is_over() ? ml_current_process() : 0;
+	/* free(NULL); but a handle of a pair may be 0 */
+	ml_u64 process = (pointer || function >= ML_FN_PAIR) && !ml_is_over() ? ml_current_process() : 0;
 	struct ml_bpf_block block;
 
 	if (!process)
@@ -242,10 +244,10 @@ static __always_inline int ml_release(struct ml_regs *regs, ml_u32 function, ml_
 	block.size = 0;
 	if (ml_claim(ml_address(function, pointer), process, &block))
 		ml_release_key(&block);
-	else
+	else if (pointer)
 		ml_count_untracked(ml_file(regs), ML_IP(regs), ml_return_address(regs), function);
 	if (options.events)
-		ml_trace_free(regs, process, function, pointer & ML_PAIR_HANDLE_MASK, block.size);
+		ml_trace_free(regs, process, function, ml_pair_short_handle(pointer), block.size);
 	return 0;
 }
 

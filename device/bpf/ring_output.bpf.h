@@ -2,7 +2,7 @@
 /* Output through the BPF ring buffer (kernel commit 457f44363a88, in v5.8): one ring, in order. */
 #pragma once
 
-#include "fixups.bpf.h"
+#include "stack_key.bpf.h"
 
 ML_RING(evidence, 16u << 20);
 

@@ -168,7 +168,8 @@ struct ml_bpf_code {
 	ml_u64 wants_wakeup; /* set by the agent while it learns rules: it wants unknown addresses at once */
 	ml_u64 generation; /* part of every image number: counts code changes that the programs could not see */
 	ml_u64 has_overflow; /* set by the programs: the overflow map has blocks */
-	ml_u64 is_over; /* set by the agent before it removes the probes one by one: calls no longer count */
+	ml_u64 is_attached; /* set by the agent once all probes are placed in what ran before: calls may be on their way */
+	ml_u64 over_ns; /* set by the agent before it removes the probes one by one: calls no longer count */
 	ml_u8 high_bytes[256];
 	ml_u8 granules[(1u << ML_BPF_GRANULE_BITS) / 8];
 	ml_u64 verifying_sent; /* about: bytes of evidence that only verifies keys */

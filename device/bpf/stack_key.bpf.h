@@ -8,26 +8,29 @@
 #pragma once
 
 #include "images.bpf.h"
-#include "tables.bpf.h"
+
+/* Our own tables need atomic operations that return a value (kernel commit 5ffa25502b5a, in v5.12). */
 #ifdef ML_OLD_KERNEL
+#include "old_tables.bpf.h"
+
 /* No walks are remembered. */
 static __always_inline void ml_recall(const struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
 {
 	(void)thread;
 	pending->return_address = ml_return_address(regs);
 }
-#else
-#include "frame_memo.bpf.h"
-#endif
 
-#ifdef ML_OLD_KERNEL
 static __always_inline bool ml_find_mapping(struct ml_thread *thread, ml_u64 sp)
 {
-	(void)thread;
-	(void)sp;
+	(void)thread, (void)sp;
 	return false;
 }
 #else
+#include "key_table.bpf.h"
+#include "live_table.bpf.h"
+#include "threads.bpf.h"
+#include "frame_memo.bpf.h"
+
 /* A mapping begins with its bounds (struct vm_area_struct), as the verifier confirms. */
 static long ml_copy_bounds(void *task, const struct ml_bpf_bounds *mapping, struct ml_bpf_bounds *bounds)
 {
@@ -108,9 +111,8 @@ static __always_inline ml_u64 ml_mix_words(ml_u64 key, const struct ml_thread *t
  */
 __noinline ml_u64 ml_key_of_words(ml_u64 key, ml_u64 address)
 {
-	ml_u32 zero = 0;
 	struct ml_thread *thread = ml_this_thread();
-	struct ml_bpf_code *ranges = bpf_map_lookup_elem(&code, &zero);
+	struct ml_bpf_code *ranges = ml_code();
 
 	if (!thread || !ranges || bpf_probe_read_user(thread->walk.words, ML_KEY_BYTES, (const void *)address))
 		return key;

@@ -47,6 +47,7 @@ static __always_inline void ml_init_thread(struct ml_thread *thread, ml_u32 tid,
 	thread->identity = (ml_u32)process | (ml_u64)tid << 32;
 	ml_forget_stack(thread);
 	thread->depth = 0;
+	thread->has_left = 0;
 	thread->key_words = ML_KEY_WORDS_WIDE;
 	thread->rate_time_ns = 0;
 	thread->images_seen = ~0ull;

@@ -187,7 +187,7 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 void ml_bpf_detach(struct ml_bpf *bpf)
 {
 	if (bpf->code)
-		__atomic_store_n(&bpf->code->is_over, 1, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&bpf->code->over_ns, ml_clock_ns(), __ATOMIC_SEQ_CST);
 	ml_links_close(&bpf->links);
 }
 

@@ -7,8 +7,9 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/bpf/images.h"
+#include "agent/probes/probed_code.h"
+#include "agent/process/descendants.h"
 #include "agent/process/process_maps.h"
-#include "agent/process/proc_file.h"
 
 static bool is_traced(void *context, ml_u32 pid)
 {
@@ -91,6 +92,20 @@ void ml_bpf_follow_report_all(struct ml_bpf_session *session)
 	}
 }
 
+static void follow_descendant(void *context, ml_u32 pid)
+{
+	struct ml_bpf_session *session = context;
+
+	ml_bpf_add_process(&session->bpf, pid);
+	session->base.lost[ML_LOST_MAPPINGS] += !ml_bpf_follow_report(session, pid);
+}
+
+void ml_bpf_follow_descendants(struct ml_bpf_session *session)
+{
+	session->base.lost[ML_LOST_PROGRAMS] +=
+		ml_descendants_each(session->base.pid, follow_descendant, session) != ML_DESCENDANTS_ALL;
+}
+
 static void on_process(void *context, const struct ml_process *record)
 {
 	struct ml_bpf_session *session = context;
@@ -112,15 +127,25 @@ static void on_process(void *context, const struct ml_process *record)
 		ml_bpf_follow_write_maps(session, record->pid);
 		ml_regions_forget(&session->regions, record->pid, record->timestamp_ns);
 	}
+	session->is_first_thread_gone |= record->event == ML_PROCESS_EXIT && record->pid == (ml_u32)session->base.pid;
 	if (record->event == ML_PROCESS_EXIT)
 		ml_process_set_leave(&session->processes, record->pid, ml_clock_ns());
 }
 
 void ml_bpf_follow_first_thread(struct ml_bpf_session *session)
 {
-	if (ml_process_set_goes_on(&session->processes, (ml_u32)session->base.pid, ml_clock_ns()) &&
-	    !(session->bpf.has_multi && ml_uprobe_multi_sees(ML_CALLS_LATE)))
+	if (!ml_process_set_goes_on(&session->processes, (ml_u32)session->base.pid, ml_clock_ns()))
+		return;
+	if (!(session->bpf.has_multi && ml_uprobe_multi_sees(ML_CALLS_LATE)))
 		report_lost_probes(session, "continued after its first thread exited");
+}
+
+void ml_bpf_follow_check_probes(struct ml_bpf_session *session)
+{
+	if (session->is_first_thread_gone && session->base.pid && !session->has_lost_probes &&
+	    !ml_breakpoints_remain(session->base.config, session->base.pid))
+		report_lost_probes(session,
+				   "continued after its first thread exited, and lost its probes to the end of another tracer");
 }
 
 struct ml_sideband *ml_bpf_follow_begin(struct ml_bpf_session *session)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/protocol/extend.h"
 
 /* A check costs a system call for each process, dropping a scan of all rules. */
 #define RECYCLE_NS (100ull * 1000 * 1000)
@@ -33,7 +34,8 @@ ml_u32 ml_bpf_epoch(const struct ml_bpf *bpf, ml_u32 tgid)
 	return process.epoch;
 }
 
-ml_u64 ml_bpf_image(const struct ml_bpf *bpf, ml_u32 tgid)
+/* 0: unknown. */
+static ml_u64 image_of(const struct ml_bpf *bpf, ml_u32 tgid)
 {
 	struct ml_bpf_process process;
 
@@ -92,14 +94,14 @@ void ml_bpf_code_mapped(struct ml_bpf *bpf, ml_u64 start, ml_u64 end)
 
 static ml_u64 image_now(void *context, ml_u32 pid)
 {
-	return ml_bpf_image(context, pid);
+	return image_of(context, pid);
 }
 
 void ml_bpf_learn(struct ml_bpf *bpf, struct ml_frames *frames, const struct ml_evidence *record)
 {
 	struct ml_frames_space space = {
 		.pid = record->pid,
-		.image = ml_bpf_image(bpf, record->pid),
+		.image = image_of(bpf, record->pid),
 		.rules = bpf->rules,
 		.image_now = image_now,
 		.context = bpf,
@@ -109,13 +111,6 @@ void ml_bpf_learn(struct ml_bpf *bpf, struct ml_frames *frames, const struct ml_
 		return;
 	bpf->n_untaught = ml_frames_learn(frames, &space, record) ? 0 : bpf->n_untaught + 1;
 	bpf->code->wants_wakeup = bpf->n_untaught < ML_UNTAUGHT_MAX;
-}
-
-static int compare(const void *left, const void *right)
-{
-	ml_u64 a = *(const ml_u64 *)left, b = *(const ml_u64 *)right;
-
-	return (a > b) - (a < b);
 }
 
 void ml_bpf_recycle_rules(struct ml_bpf *bpf, struct ml_frames *frames, const struct ml_process_set *processes)
@@ -130,8 +125,8 @@ void ml_bpf_recycle_rules(struct ml_bpf *bpf, struct ml_frames *frames, const st
 	if (!images)
 		return;
 	for (size_t i = 0; i < processes->count; i++)
-		images[i] = ml_bpf_image(bpf, ml_process_set_pid(processes, i));
-	qsort(images, processes->count, sizeof(*images), compare);
+		images[i] = image_of(bpf, processes->processes[i].pid);
+	qsort(images, processes->count, sizeof(*images), ml_compare_u64);
 	n_dropped = ml_frames_recycle(frames, bpf->rules, images, processes->count);
 	free(images);
 	bpf->recycle_ns = now + (n_dropped ? RECYCLE_NS : NOTHING_DROPPED_NS);

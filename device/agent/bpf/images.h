@@ -12,9 +12,6 @@ int ml_bpf_add_process(struct ml_bpf *bpf, ml_u32 tgid);
 /* Its exec epoch; 0: unknown. */
 ml_u32 ml_bpf_epoch(const struct ml_bpf *bpf, ml_u32 tgid);
 
-/* The number of its image; 0: unknown. */
-ml_u64 ml_bpf_image(const struct ml_bpf *bpf, ml_u32 tgid);
-
 /* Marks addresses as code, for the stack keys. */
 void ml_bpf_add_code(struct ml_bpf *bpf, ml_u64 start, ml_u64 end);
 

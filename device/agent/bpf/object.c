@@ -12,7 +12,6 @@
 #include "agent/bpf/programs.h"
 #include "agent/process/resource_limits.h"
 #include "agent/probes/tracefs.h"
-#include "agent/probes/uprobe_multi.h"
 
 extern const unsigned char ml_bpf_memleak_start[], ml_bpf_memleak_end[];
 extern const unsigned char ml_bpf_memleak_old_start[], ml_bpf_memleak_old_end[];

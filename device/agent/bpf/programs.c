@@ -19,10 +19,11 @@ static bool is_unconditional(const struct ml_pair *rule)
 	       !rule->is_early;
 }
 
-/* One handle that is a pointer: the result, or stored where an argument points. */
+/* One handle that is a pointer: the result, or stored where an argument points. A handle of a pair that is stored may be 0. */
 static bool is_block(const struct ml_pair *rule)
 {
-	if (rule->handle_bytes != 8 || rule->n_handles != 1 || rule->replaces || rule->handle_offset || rule->is_early)
+	if ((rule->family && rule->is_indirect) || rule->handle_bytes != 8 || rule->n_handles != 1 || rule->replaces ||
+	    rule->handle_offset || rule->is_early)
 		return false;
 	if (rule->handle)
 		return rule->is_indirect == ML_PAIR_STORED && rule->success == ML_PAIR_ZERO && !rule->old;
@@ -66,12 +67,19 @@ const char *ml_bpf_return_program(const struct ml_config *config, const struct m
 	return rule->has_exits ? "rule_exit" : "rule_return";
 }
 
+/* Whether this kernel lets programs read the registers of system calls, by which the mmap family is followed. */
+static bool sees_regions(void)
+{
+	return ml_tracefs_field(EXIT_OF_MMAP, "ret") > 0 && !access("/sys/kernel/btf/vmlinux", R_OK) &&
+	       libbpf_probe_bpf_helper(BPF_PROG_TYPE_TRACEPOINT, BPF_FUNC_task_pt_regs, NULL) == 1;
+}
+
 bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool is_old)
 {
 	if (!strncmp(program, "empty_", strlen("empty_")))
 		return config->empty_probes;
 	if (!strncmp(program, "region_", strlen("region_")))
-		return config->mmap && !is_old && ml_bpf_sees_regions();
+		return config->mmap && !is_old && sees_regions();
 	if (!strncmp(program, "code_", strlen("code_")) || !strncmp(program, "exec", strlen("exec")))
 		return ml_tracefs_sees_mappings();
 	if (!strcmp(program, "process_fork"))
@@ -87,12 +95,6 @@ bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool 
 			return true;
 	}
 	return false;
-}
-
-bool ml_bpf_sees_regions(void)
-{
-	return ml_tracefs_field(EXIT_OF_MMAP, "ret") > 0 && !access("/sys/kernel/btf/vmlinux", R_OK) &&
-	       libbpf_probe_bpf_helper(BPF_PROG_TYPE_TRACEPOINT, BPF_FUNC_task_pt_regs, NULL) == 1;
 }
 
 bool ml_bpf_misses_borrowers(const struct ml_config *config)

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <bpf/libbpf.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 #include "bpf/session.h"
 #include "agent/protocol/config.h"
@@ -17,9 +15,6 @@ void ml_bpf_entry_program(const struct ml_config *config, const struct ml_probe 
 const char *ml_bpf_return_program(const struct ml_config *config, const struct ml_probe *probe);
 
 bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool is_old);
-
-/* Whether this kernel lets programs read the registers of system calls, by which the mmap family is followed. */
-bool ml_bpf_sees_regions(void);
 
 /* Whether probes on one thread group would miss what counts: the calls of children that run in the target's memory. */
 bool ml_bpf_misses_borrowers(const struct ml_config *config);

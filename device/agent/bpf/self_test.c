@@ -3,7 +3,6 @@
 
 #include <setjmp.h>
 #include <signal.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -43,6 +42,14 @@ static void return_to_test(int signal, siginfo_t *info, void *context)
 	siglongjmp(test_return, signal);
 }
 
+#if !defined(__aarch64__)
+static bool fence(char *memory, size_t bytes, const char *code)
+{
+	(void)memory, (void)bytes, (void)code;
+	return true;
+}
+#endif
+
 #if defined(__x86_64__)
 /*
  * Calls the probed instruction with the trap flag set: the processor stops after each instruction (Intel SDM 3B, 17.3.1.4), so
@@ -58,17 +65,6 @@ static void execute(void *code)
 			 :
 			 : "r"(NO_BLOCK), "r"(code)
 			 : "rdi", "rax", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "memory", "cc");
-}
-
-static bool fence(char *memory, size_t bytes, const char *code)
-{
-	(void)memory, (void)bytes, (void)code;
-	return true;
-}
-
-bool ml_self_test_possible(const struct ml_config *config)
-{
-	return free_probe(config) != NULL;
 }
 #elif defined(__aarch64__)
 /*
@@ -96,29 +92,18 @@ static void execute(void *code)
 			 : "r"(NO_BLOCK), "r"(code)
 			 : "x0", "x30", "memory", "cc");
 }
-
-bool ml_self_test_possible(const struct ml_config *config)
-{
-	return free_probe(config) != NULL;
-}
 #else
-static bool fence(char *memory, size_t bytes, const char *code)
-{
-	(void)memory, (void)bytes, (void)code;
-	return true;
-}
-
 static void execute(void *code)
 {
 	(void)code;
 }
+#endif
 
+/* A 32-bit agent has no BPF programs. */
 bool ml_self_test_possible(const struct ml_config *config)
 {
-	(void)config;
-	return false;
+	return sizeof(void *) == 8 && free_probe(config);
 }
-#endif
 
 /* Maps the file from the page of the probed instruction on, as a program does: with the breakpoint of the probe. */
 static char *map_pages(const struct ml_probed_file *file, const struct ml_probe *probe, size_t page, size_t bytes)

@@ -2,8 +2,6 @@
 /* Verifies the probes before the command begins: the waiting child runs into the probe on free(), and the programs must count it. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "agent/bpf/object.h"
 #include "agent/protocol/config.h"
 #include "agent/session/spawn.h"

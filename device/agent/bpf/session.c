@@ -16,7 +16,6 @@
 #include "agent/probes/probed_code.h"
 #include "agent/process/sideband.h"
 #include "agent/bpf/self_test.h"
-#include "agent/process/thread_states.h"
 #include "agent/probes/tracefs.h"
 #include "agent/probes/uprobe_multi.h"
 #include "bpf/session.h"
@@ -192,6 +191,8 @@ static void begin_counting(struct ml_bpf_session *session)
 {
 	for (ml_u32 cause = 0; cause < ML_LOST_MAX; cause++)
 		session->before_armed[cause] = ml_bpf_counter(&session->bpf, cause);
+	if (!session->base.is_child)
+		__atomic_store_n(&session->bpf.code->is_attached, 1, __ATOMIC_SEQ_CST);
 	ml_bpf_drain(&session->bpf);
 	if (session->base.is_child)
 		session->events.count = 0; /* of the self-test */
@@ -212,6 +213,8 @@ static int arm(struct ml_bpf_session *session)
 	}
 	if (session->base.is_child ? test_probes(session) : ml_breakpoint_check(config, session->base.pid))
 		return -1;
+	if (config->follow && !session->base.is_child)
+		ml_bpf_follow_descendants(session);
 	begin_counting(session);
 	return session->base.is_child ? ml_spawn_release(config, &session->base.child) : 0;
 }
@@ -249,6 +252,7 @@ static void forget_ended(struct ml_bpf_session *session)
 static bool has_target_ended(struct ml_bpf_session *session)
 {
 	ml_bpf_follow_first_thread(session);
+	ml_bpf_follow_check_probes(session);
 	forget_ended(session);
 	return !session->base.config->whole_machine && !session->base.pid &&
 	       (!session->base.config->follow || !session->processes.count);

@@ -111,7 +111,9 @@ static int add_keys(const struct reader *reader)
 
 int ml_bpf_snapshot(const struct ml_bpf *bpf, const struct ml_regions *regions, ml_u64 number)
 {
-	struct reader reader = { .bpf = bpf, .snapshot = ml_snapshot_begin(number) };
+	/* Removing the probes took a while, in which nothing was counted. */
+	ml_u64 taken_ns = bpf->code->over_ns ? bpf->code->over_ns : ml_clock_ns();
+	struct reader reader = { .bpf = bpf, .snapshot = ml_snapshot_begin(number, taken_ns) };
 	int result = ml_snapshot_end(reader.snapshot, !reader.snapshot || add_keys(&reader) || read_levels(&reader) ||
 							      read_overflow(&reader) ||
 							      ml_snapshot_add_regions(reader.snapshot, regions));

@@ -2,8 +2,6 @@
 /* Tables that the BPF programs share with the agent: the levels of the live table, their growth, their sweeps, and what is written of them. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "agent/bpf/object.h"
 #include "agent/evidence/regions.h"
 

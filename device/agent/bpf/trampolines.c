@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/bpf/trampolines.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 struct hidden {

@@ -37,3 +37,10 @@ void ml_kernel_evidence_sweep(struct ml_kernel_evidence *evidence);
 /* For the nursery: struct ml_nursery_source. */
 ml_u64 ml_kernel_live_objects(void *context, ml_u64 key, ml_u64 *allocated);
 void ml_kernel_ask_again(void *context, ml_u64 key);
+
+/* -1: the host is gone, or out of memory. */
+int ml_kernel_snapshot(const struct ml_kernel *kernel, const struct ml_kernel_evidence *evidence, ml_u64 number);
+
+/* lost: counted by the agent, ML_LOST_MAX of them, added to those of the programs. -1: the host is gone. */
+int ml_kernel_status(const struct ml_kernel *kernel, const struct ml_kernel_evidence *evidence, ml_u64 evidence_records,
+		     const ml_u64 *lost);

@@ -43,7 +43,7 @@ static int argument(const struct btf *btf, const struct btf_type *prototype, con
 
 static struct ml_kernel_field argument_field(const struct btf *btf, const struct btf_type *prototype, const char *name)
 {
-	int number = name ? argument(btf, prototype, name) : -1;
+	int number = name && prototype ? argument(btf, prototype, name) : -1;
 
 	/* struct bpf_raw_tracepoint_args: a word for each */
 	return number < 0 ? (struct ml_kernel_field){ 0, 0 } : (struct ml_kernel_field){ 8 * (ml_u32)number, 8 };
@@ -70,29 +70,6 @@ static bool is_whole(const struct ml_kernel_source *source, const struct ml_kern
 	return event->pointer.bytes && (source->is_release || event->size.bytes || event->cache.bytes);
 }
 
-static void find_by_btf(struct ml_kernel_layout *layout, const struct btf *btf)
-{
-	int cache_size = ml_libbpf_member(btf, "kmem_cache", "size");
-
-	layout->cache_size = cache_size < 0 ? 0 : (ml_u32)cache_size;
-	for (int i = 0; i < ML_KERNEL_EVENTS; i++) {
-		const struct ml_kernel_source *source = &ml_kernel_sources[i];
-		const struct btf_type *prototype = event_prototype(btf, source->event);
-		struct ml_kernel_event *event = &layout->events[i];
-
-		if (!prototype)
-			continue;
-		event->pointer = first_found(argument_field(btf, prototype, source->pointer[0]),
-					     argument_field(btf, prototype, source->pointer[1]));
-		event->size = first_found(argument_field(btf, prototype, source->size[0]),
-					  argument_field(btf, prototype, source->size[1]));
-		layout->has_copies |= i == ML_KERNEL_PERCPU_ALLOC && argument_field(btf, prototype, source->size[0]).bytes;
-		if (!event->size.bytes && cache_size >= 0)
-			event->cache = argument_field(btf, prototype, source->cache);
-		layout->has[i] = is_whole(source, event);
-	}
-}
-
 static struct ml_kernel_field recorded_field(const struct ml_kernel_source *source, const char *name, ml_u32 bytes)
 {
 	char event[128];
@@ -105,17 +82,31 @@ static struct ml_kernel_field recorded_field(const struct ml_kernel_source *sour
 	return offset < 0 ? (struct ml_kernel_field){ 0, 0 } : (struct ml_kernel_field){ (ml_u32)offset, bytes };
 }
 
-static void find_by_tracefs(struct ml_kernel_layout *layout)
+/* prototype: of the event; without BTF tracefs knows the field. */
+static struct ml_kernel_field find_field(const struct btf *btf, const struct btf_type *prototype,
+					 const struct ml_kernel_source *source, const char *name, ml_u32 bytes)
 {
+	return btf ? argument_field(btf, prototype, name) : recorded_field(source, name, bytes);
+}
+
+static void find_events(struct ml_kernel_layout *layout, const struct btf *btf)
+{
+	int cache_size = btf ? ml_libbpf_member(btf, "kmem_cache", "size") : -1;
+
+	layout->cache_size = cache_size < 0 ? 0 : (ml_u32)cache_size;
 	for (int i = 0; i < ML_KERNEL_EVENTS; i++) {
 		const struct ml_kernel_source *source = &ml_kernel_sources[i];
+		const struct btf_type *prototype = btf ? event_prototype(btf, source->event) : NULL;
 		struct ml_kernel_event *event = &layout->events[i];
 
-		event->pointer = first_found(recorded_field(source, source->pointer[0], 8),
-					     recorded_field(source, source->pointer[1], 8));
-		layout->has_copies |= i == ML_KERNEL_PERCPU_ALLOC && recorded_field(source, source->size[0], 8).bytes;
-		event->size = first_found(recorded_field(source, source->size[0], source->size_bytes),
-					  recorded_field(source, source->size[1], source->size_bytes));
+		event->pointer = first_found(find_field(btf, prototype, source, source->pointer[0], 8),
+					     find_field(btf, prototype, source, source->pointer[1], 8));
+		event->size = first_found(find_field(btf, prototype, source, source->size[0], source->size_bytes),
+					  find_field(btf, prototype, source, source->size[1], source->size_bytes));
+		layout->has_copies |=
+			i == ML_KERNEL_PERCPU_ALLOC && find_field(btf, prototype, source, source->size[0], 8).bytes;
+		if (!event->size.bytes && cache_size >= 0)
+			event->cache = find_field(btf, prototype, source, source->cache, 8);
 		layout->has[i] = is_whole(source, event);
 	}
 }
@@ -132,12 +123,12 @@ int ml_kernel_layout_find(struct ml_kernel_layout *layout, bool without_btf)
 
 	*layout = (struct ml_kernel_layout){ .is_raw = btf != NULL };
 	if (btf) {
-		find_by_btf(layout, btf);
+		find_events(layout, btf);
 		btf__free(btf);
 	}
 	if (has_slab(layout))
 		return 0;
 	*layout = (struct ml_kernel_layout){ .is_raw = false };
-	find_by_tracefs(layout);
+	find_events(layout, NULL);
 	return has_slab(layout) ? 0 : -1;
 }

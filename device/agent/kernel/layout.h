@@ -6,8 +6,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-
 #include "bpf/kernel/tables.h"
 
 struct ml_kernel_source {

@@ -48,9 +48,8 @@ static int choose_programs(struct ml_kernel *kernel, const struct ml_config *con
 		if (!kernel->layout.has[i]) {
 			if (source->is_optional)
 				continue;
-			ml_blocks_error(ML_REASON_TRACER_ERROR, "this kernel has no event %s:%s with known fields (%s)",
-					source->category, source->event, "leave this kind of memory out of --kernel");
-			return -1;
+			return ml_blocks_error(ML_REASON_TRACER_ERROR, "this kernel has no event %s:%s with known fields (%s)",
+					       source->category, source->event, "leave this kind of memory out of --kernel");
 		}
 		program = bpf_object__find_program_by_name(kernel->object, source->program);
 		bpf_program__set_autoload(program, true);
@@ -69,12 +68,10 @@ static int prepare_tree(struct bpf_object *object, struct ml_kernel_options *opt
 {
 	int pid = ml_tracefs_field("task/task_newtask", "pid"), flags = ml_tracefs_field("task/task_newtask", "clone_flags");
 
-	if (pid < 0 || flags < 0) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR,
-				"could not follow forks, which --kernel with a command needs: no fields of task_newtask "
-				"(mount tracefs, or name a process by --pid)");
-		return -1;
-	}
+	if (pid < 0 || flags < 0)
+		return ml_blocks_error(ML_REASON_TRACER_ERROR,
+				       "could not follow forks, which --kernel with a command needs: no fields of task_newtask "
+				       "(mount tracefs, or name a process by --pid)");
 	options->is_tree = 1;
 	options->fork_pid = (ml_u32)pid;
 	options->fork_flags = (ml_u32)flags;
@@ -148,13 +145,11 @@ int ml_kernel_load(struct ml_kernel *kernel, const struct ml_config *config, con
 
 	*kernel = (struct ml_kernel){ .n_cpus = libbpf_num_possible_cpus() };
 	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
-	if (ml_kernel_layout_find(&kernel->layout, config->without_btf)) {
-		ml_blocks_error(
+	if (ml_kernel_layout_find(&kernel->layout, config->without_btf))
+		return ml_blocks_error(
 			ML_REASON_TRACER_ERROR,
 			"neither BTF nor tracefs describes the events of the kernel's allocators (mount tracefs, or use a kernel "
 			"with CONFIG_DEBUG_INFO_BTF)");
-		return -1;
-	}
 	type = kernel->layout.is_raw ? BPF_PROG_TYPE_RAW_TRACEPOINT : BPF_PROG_TYPE_TRACEPOINT;
 	kernel->has_user = libbpf_probe_bpf_helper(type, BPF_FUNC_task_pt_regs, NULL) > 0;
 	if (!kernel->has_user)

@@ -14,11 +14,9 @@
 #include "agent/probes/libbpf.h"
 #include "agent/kernel/evidence.h"
 #include "agent/kernel/object.h"
-#include "agent/kernel/snapshot.h"
 #include "agent/kernel/stacks.h"
 #include "agent/kernel/symbols.h"
 #include "agent/process/process_maps.h"
-#include "agent/process/proc_file.h"
 #include "agent/process/process_set.h"
 #include "agent/process/sideband.h"
 #include "agent/process/thread_states.h"
@@ -100,8 +98,8 @@ static int begin_tree(struct ml_kernel *kernel, ml_u32 pid)
 		kernel->links[kernel->n_links++] = link;
 	if (link && !bpf_map_update_elem(kernel->tree_fd, &pid, &one, BPF_ANY))
 		return 0;
-	ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow the command's processes: %s (run as root)", strerror(errno));
-	return -1;
+	return ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow the command's processes: %s (run as root)",
+			       strerror(errno));
 }
 
 /* Removes ended processes. Returns the number of running ones. */
@@ -137,10 +135,8 @@ static int open_session(struct session *session)
 	session->evidence.symbols = ml_kernel_symbols_read();
 	session->base.nursery = ml_nursery_create(session->base.config->nursery_bytes, session->base.config->older_ns, source);
 	session->evidence.nursery = session->base.nursery;
-	if (!session->evidence.symbols || !session->base.nursery) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory (free some on the target)");
-		return -1;
-	}
+	if (!session->evidence.symbols || !session->base.nursery)
+		return ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory (free some on the target)");
 	if (ml_kernel_load(&session->kernel, session->base.config, session->evidence.symbols, on_record, session))
 		return -1;
 	session->sideband = ml_sideband_open(-1, ops);

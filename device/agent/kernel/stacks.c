@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/protocol/extend.h"
 
 #define LOOK_NS 100000000ull
 #define GIVEN_UP_MAX 4096u /* at once: each is kept until it is certain that nobody names it, 1 KiB */
@@ -26,13 +27,6 @@ struct work {
 	ml_u32 count;
 };
 
-static int by_hash(const void *one, const void *other)
-{
-	ml_u64 a = *(const ml_u64 *)one, b = *(const ml_u64 *)other;
-
-	return a < b ? -1 : a > b;
-}
-
 static ml_u64 live_objects(const struct ml_kernel_key *key)
 {
 	return key->key ? key->alloc_objects - key->free_objects : 0;
@@ -44,12 +38,12 @@ static void find_named(struct work *work, const struct ml_kernel *kernel)
 	for (ml_u32 slot = 0; slot < ML_KERNEL_KEY_SLOTS; slot++)
 		if (live_objects(&kernel->keys[slot]))
 			work->named[work->n_named++] = kernel->keys[slot].stack;
-	qsort(work->named, work->n_named, sizeof(*work->named), by_hash);
+	qsort(work->named, work->n_named, sizeof(*work->named), ml_compare_u64);
 }
 
 static bool is_named(const struct work *work, ml_u64 hash)
 {
-	return bsearch(&hash, work->named, work->n_named, sizeof(hash), by_hash) != NULL;
+	return bsearch(&hash, work->named, work->n_named, sizeof(hash), ml_compare_u64) != NULL;
 }
 
 static void find_idle(struct work *work, const struct ml_kernel *kernel)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/protocol/extend.h"
 
 #define TEXT_TYPES "tTwW"
 /* The kernel's largest have some 100 KiB; behind its last one lies code that has no name. */
@@ -34,28 +35,13 @@ struct ml_kernel_symbols {
 	size_t text_bytes, text_room;
 };
 
-static bool grow(void **rows, size_t *room, size_t count, size_t bytes)
-{
-	size_t more = *room ? *room * 2 : 1024;
-	void *larger;
-
-	if (count < *room)
-		return true;
-	larger = realloc(*rows, more * bytes);
-	if (!larger)
-		return false;
-	*rows = larger;
-	*room = more;
-	return true;
-}
-
 /* kallsyms has each module's symbols together. */
 static bool find_module(struct ml_kernel_symbols *symbols, const char *name, ml_u64 start, ml_u32 *number)
 {
 	struct module *last = symbols->n_modules ? &symbols->modules[symbols->n_modules - 1] : NULL;
 
 	if (!last || strcmp(last->name, name)) {
-		if (!grow((void **)&symbols->modules, &symbols->modules_room, symbols->n_modules, sizeof(*last)))
+		if (!ML_EXTEND(symbols->modules, symbols->n_modules, symbols->modules_room))
 			return false;
 		last = &symbols->modules[symbols->n_modules++];
 		snprintf(last->name, sizeof(last->name), "%s", name);
@@ -71,20 +57,12 @@ static bool add(struct ml_kernel_symbols *symbols, ml_u64 start, const char *nam
 {
 	struct symbol row = { .start = start };
 
-	if (!grow((void **)&symbols->rows, &symbols->room, symbols->count, sizeof(row)) ||
-	    !find_module(symbols, module, start, &row.module))
+	if (!ML_EXTEND(symbols->rows, symbols->count, symbols->room) || !find_module(symbols, module, start, &row.module))
 		return false;
 	row.name = strdup(name);
 	if (row.name)
 		symbols->rows[symbols->count++] = row;
 	return row.name != NULL;
-}
-
-static int by_start(const void *one, const void *other)
-{
-	ml_u64 a = ((const struct symbol *)one)->start, b = ((const struct symbol *)other)->start;
-
-	return a < b ? -1 : a > b;
 }
 
 /* "ffffffff81000000 T _text", or with "\t[module]" behind it */
@@ -119,7 +97,7 @@ struct ml_kernel_symbols *ml_kernel_symbols_read(void)
 		fclose(file);
 	if (!symbols)
 		return NULL;
-	qsort(symbols->rows, symbols->count, sizeof(*symbols->rows), by_start);
+	qsort(symbols->rows, symbols->count, sizeof(*symbols->rows), ml_compare_u64);
 	if (!symbols->count)
 		ml_blocks_log(
 			"the kernel's functions have no names: /proc/kallsyms hides addresses (sysctl kernel.kptr_restrict=1 "

@@ -2,8 +2,6 @@
 /* Names of kernel addresses (/proc/kallsyms), sent for those in stacks. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "wire.h"
 
 struct ml_kernel_symbols;

@@ -7,6 +7,7 @@
 #include "agent/process/code_map.h"
 #include "agent/process/signature_mask.h"
 #include "frame_step.h"
+#include "agent/protocol/extend.h"
 
 #define FRAMES_MAX 256
 #define OWN_RULES 4096
@@ -94,19 +95,12 @@ bool ml_frames_is_full(const struct ml_frames *frames)
 	return frames->is_full;
 }
 
-static int compare_images(const void *left, const void *right)
-{
-	ml_u64 a = *(const ml_u64 *)left, b = *(const ml_u64 *)right;
-
-	return (a > b) - (a < b);
-}
-
 ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, const ml_u64 *images, size_t n_images)
 {
 	ml_u32 n_dropped = 0;
 
 	for (ml_u32 i = 0; i < ML_FRAME_RULES; i++) {
-		if (!rules[i].hash || bsearch(&frames->images[i], images, n_images, sizeof(*images), compare_images))
+		if (!rules[i].hash || bsearch(&frames->images[i], images, n_images, sizeof(*images), ml_compare_u64))
 			continue;
 		/* before the next rule is written there */
 		__atomic_exchange_n(&rules[i].hash, 0, __ATOMIC_SEQ_CST);

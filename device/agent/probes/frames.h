@@ -2,9 +2,6 @@
 /* Learns frame rules for the tracers (frame_rule.h) from the evidence that they send. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "frame_rule.h"
 
 struct ml_frames;

@@ -6,9 +6,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "agent/protocol/config.h"
 
 #if defined(__aarch64__)

@@ -2,7 +2,6 @@
 #include "agent/probes/probed_code.h"
 
 #include <elf.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,6 +226,33 @@ static int check_probe(const struct ml_probed_file *file, const struct ml_probe 
 			       "the probe on %s at 0x%llx was accepted but is not in place (the kernel has not written the "
 			       "breakpoint; try again, or use --tracer preload)",
 			       name, (unsigned long long)address);
+}
+
+static bool is_other_thread(void *pid, int tid)
+{
+	return tid != *(int *)pid;
+}
+
+bool ml_breakpoints_remain(const struct ml_config *config, int pid)
+{
+	int tid = ml_proc_find(pid, "task", is_other_thread, &pid), memory;
+	char *maps = ml_process_maps_read((ml_u32)pid, NULL), name[40];
+	bool result = true;
+
+	snprintf(name, sizeof(name), "task/%d/mem", tid);
+	memory = ml_proc_open(pid, name, O_RDONLY);
+	for (int i = 0; maps && i < config->n_probes && result; i++) {
+		const struct ml_probe *probe = &config->probes[i];
+		ml_u64 address = find_code(maps, config->files[probe->file].version.inode, probe->entry_offset);
+		unsigned char bytes[4];
+
+		if (address && pread(memory, bytes, BREAKPOINT_BYTES, (off_t)address) == BREAKPOINT_BYTES)
+			result = !memcmp(bytes, breakpoint, BREAKPOINT_BYTES);
+	}
+	if (memory >= 0)
+		close(memory);
+	free(maps);
+	return result;
 }
 
 int ml_breakpoint_check(const struct ml_config *config, int pid)

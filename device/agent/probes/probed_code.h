@@ -6,8 +6,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-
 #include "agent/probes/spared.h"
 #include "agent/protocol/config.h"
 
@@ -25,6 +23,12 @@ int ml_probed_code_settle(struct ml_config *config);
  * placed: a process found later is not spared. 0, or -1 after an ERROR block.
  */
 int ml_probed_code_spare(const struct ml_config *config, struct ml_spared *spared);
+
+/*
+ * Whether a process whose first thread has ended still has the breakpoints. When another tracer's are removed at the same place, the kernel
+ * asks whose else it is by the memory of that thread, which is gone (uprobe_multi_link_filter() in kernel/trace/bpf_trace.c).
+ */
+bool ml_breakpoints_remain(const struct ml_config *config, int pid);
 
 /*
  * Checks that the breakpoints of all probes are in the memory of this process, so that no session starts that can only end in an

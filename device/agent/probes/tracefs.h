@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <stdbool.h>
-
 #include "wire.h"
 
 /* Mounts tracefs for this process if the machine has not: in a mount namespace of its own, so that nothing is left behind. */

@@ -19,7 +19,8 @@
 
 #define CLOSING_THREADS 128
 
-int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes)
+/* The program must be loaded for BPF_TRACE_UPROBE_MULTI. Returns the link's descriptor, or -1 with errno set and no probe placed. */
+static int link_probes(int program, const struct ml_uprobe_multi *probes)
 {
 	union bpf_attr attributes = {};
 
@@ -57,8 +58,7 @@ int ml_links_keep(struct ml_links *links, struct bpf_link *link)
 /* Places `probes` by one link. If the kernel refuses, halves them, down to the probe that causes the error. */
 static void place_many(struct ml_links *links, int program, struct ml_uprobe_multi probes, ml_s32 *errors)
 {
-	int link = ml_uprobe_multi_link(program, &probes),
-	    error = link < 0 ? errno : keep(links, (struct ml_link){ .file = link });
+	int link = link_probes(program, &probes), error = link < 0 ? errno : keep(links, (struct ml_link){ .file = link });
 	ml_u32 n = probes.n, half = n / 2;
 
 	if (n == 1)
@@ -256,7 +256,7 @@ static bool is_seen(int program, int map, pid_t pid, bool (*call)(void))
 	const struct ml_uprobe_multi probe = {
 		.path = "/proc/self/exe", .offsets = &offset, .cookies = &cookie, .n = 1, .pid = pid
 	};
-	int link = offset ? ml_uprobe_multi_link(program, &probe) : -1;
+	int link = offset ? link_probes(program, &probe) : -1;
 	ml_u32 zero = 0;
 	bool is_ready = link >= 0 && !bpf_map_update_elem(map, &zero, &mark, BPF_ANY);
 	bool is_called = call(); /* also if it cannot be seen: a child waits for it */

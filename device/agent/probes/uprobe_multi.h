@@ -3,7 +3,6 @@
 #pragma once
 
 #include <bpf/libbpf.h>
-#include <stdbool.h>
 
 #include "agent/probes/spared.h"
 #include "wire.h"
@@ -16,9 +15,6 @@ struct ml_uprobe_multi {
 	int pid;
 	bool at_return;
 };
-
-/* The program must be loaded for BPF_TRACE_UPROBE_MULTI. Returns the link's descriptor, or -1 with errno set and no probe placed. */
-int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes);
 
 /* Calls of one process. LENT_MEMORY: by its children of vfork() and CLONE_VM. LATE: by threads that outlive the first one. */
 enum ml_uprobe_multi_calls { ML_CALLS_OF_THREADS, ML_CALLS_IN_LENT_MEMORY, ML_CALLS_LATE, ML_CALLS_KINDS };

@@ -12,7 +12,6 @@
 #include "agent/process/signature_mask.h"
 #include "agent/process/thread_states.h"
 #include "agent/probes/tracefs.h"
-#include "agent/probes/uprobe_multi.h"
 
 #define STACK_RING_BYTES (64u << 20)
 /* Files that links and perf events need at most. */

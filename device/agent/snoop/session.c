@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/evidence/table_blocks.h"
+#include "agent/process/descendants.h"
 #include "agent/protocol/blocks.h"
 #include "agent/probes/probed_code.h"
 #include "agent/snoop/mappings.h"
@@ -91,7 +92,7 @@ static int write_status(void *context)
 	struct ml_status status = { 0 };
 
 	for (ml_u32 cause = 0; cause < ML_LOST_MAX; cause++)
-		status.lost[cause] = ml_snoop_counter(&session->snoop, cause);
+		status.lost[cause] = session->base.lost[cause] + ml_snoop_counter(&session->snoop, cause);
 	return ml_status_write(&status);
 }
 
@@ -161,6 +162,21 @@ static int follow_mappings(struct session *session)
 	return session->mappings && (session->base.is_child || !ml_snoop_mappings_begin(session->mappings)) ? 0 : -1;
 }
 
+static void follow_descendant(void *context, ml_u32 pid)
+{
+	struct session *session = context;
+
+	session->base.lost[ML_LOST_PROGRAMS] += ml_snoop_add_process(&session->snoop, pid) != 0;
+}
+
+/* The processes that the targets had started before; later ones are seen when they are forked. */
+static void follow_descendants(struct session *session)
+{
+	for (int i = 0; i < session->n_targets; i++)
+		session->base.lost[ML_LOST_PROGRAMS] +=
+			ml_descendants_each(session->targets[i].pid, follow_descendant, session) != ML_DESCENDANTS_ALL;
+}
+
 static int arm(struct session *session)
 {
 	struct ml_snoop_config *config = session->config;
@@ -177,6 +193,8 @@ static int arm(struct session *session)
 		return -1;
 	if (!n_placed)
 		return ml_blocks_error(ML_REASON_TARGET_ERROR, "none of the functions could be probed (see the reasons above)");
+	if (config->session.follow && !session->base.is_child)
+		follow_descendants(session);
 	update_addresses(session);
 	session->snoop.control->is_armed = 1;
 	session->base.next_status_ns = ml_clock_ns() + STATUS_NS;

@@ -60,10 +60,7 @@ SEC("kprobe") int slab_free_bulk(struct ml_regs *regs)
 	return 0;
 }
 
-SEC("kprobe") int slab_free_later(struct ml_regs *regs)
-{
-	return ml_freed(ML_KERNEL_SLAB, ML_ARG2(regs));
-}
+ML_PROBE("kprobe", slab_free_later, ml_freed(ML_KERNEL_SLAB, ML_ARG2(regs)))
 
 /* If no page was available, the argument is 0 and the pfn in a tracepoint's record all ones. */
 static __always_inline ml_u64 ml_page(const void *context, ml_u32 event)
@@ -86,9 +83,6 @@ ML_KERNEL_ALLOCATION(percpu_alloc_percpu, ML_KERNEL_PERCPU_ALLOC, ML_FN_PERCPU_A
 		     ml_size(context, ML_KERNEL_PERCPU_ALLOC) * options.percpu_copies)
 ML_KERNEL_RELEASE(percpu_free_percpu, ML_KERNEL_PERCPU_FREE, ML_KERNEL_PERCPU)
 
-SEC("tracepoint/task/task_newtask") int process_fork(void *event)
-{
-	return ml_follow_fork(event);
-}
+ML_TRACEPOINT("tracepoint/task/task_newtask", process_fork, ml_follow_fork(event))
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

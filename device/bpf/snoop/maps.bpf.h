@@ -2,8 +2,6 @@
 /* The maps of snoop, whose sizes the agent sets, and the state of a thread. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "bpf/define_map.bpf.h"
 #include "bpf/snoop/tables.h"
 

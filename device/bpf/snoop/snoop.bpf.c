@@ -2,36 +2,11 @@
 /* snoop: one program for the entries of all functions and one for their returns. */
 #include "bpf/snoop/calls.bpf.h"
 
-SEC("uprobe") int call_entry(struct ml_regs *regs)
-{
-	return ml_call_entry(regs);
-}
-
-SEC("uretprobe") int call_exit(struct ml_regs *regs)
-{
-	return ml_call_exit(regs);
-}
-
-SEC("uprobe") int call_exit_at(struct ml_regs *regs)
-{
-	return ml_call_exit_at(regs);
-}
-
-SEC("raw_tracepoint/sched_process_exit") int thread_exit(void *context)
-{
-	(void)context;
-	return ml_thread_end();
-}
-
-SEC("raw_tracepoint/sched_process_exec") int process_exec(void *context)
-{
-	(void)context;
-	return ml_thread_end();
-}
-
-SEC("tracepoint/task/task_newtask") int process_fork(void *event)
-{
-	return ml_follow_fork(event);
-}
+ML_PROBE("uprobe", call_entry, ml_call_entry(regs))
+ML_PROBE("uretprobe", call_exit, ml_call_exit(regs))
+ML_PROBE("uprobe", call_exit_at, ml_call_exit_at(regs))
+ML_TRACEPOINT("raw_tracepoint/sched_process_exit", thread_exit, ml_thread_end())
+ML_TRACEPOINT("raw_tracepoint/sched_process_exec", process_exec, ml_thread_end())
+ML_TRACEPOINT("tracepoint/task/task_newtask", process_fork, ml_follow_fork(event))
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

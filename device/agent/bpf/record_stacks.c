@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/bpf/long_stack.h"
+#include "agent/bpf/record_stacks.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,4 +129,44 @@ const struct ml_evidence *ml_long_stacks_pack(struct ml_long_stacks *stacks, con
 	packed->flags = (packed->flags & (ml_u16)~ML_EVIDENCE_INTERRUPTED) | ML_EVIDENCE_STACK_ABOVE;
 	packed->record_bytes = head + ml_stack_above_bytes(above->n_words);
 	return packed;
+}
+
+/* ---- interrupted stacks ------------------------------------------------------------------------------- */
+
+static ml_u32 slot_of(ml_u64 sequence)
+{
+	return (sequence ^ sequence >> ML_BPF_SEQUENCE_SHIFT) % ML_INTERRUPTED_KEPT;
+}
+
+void ml_interrupted_stacks_keep(struct ml_interrupted_stacks *stacks, const struct ml_evidence *record)
+{
+	ml_u32 slot = slot_of(record->sequence), bytes = record->stack_bytes & ~7u;
+
+	if (record->stack_bytes > ML_STACK_BYTES_MAX)
+		return;
+	stacks->kept[slot].sequence = record->sequence;
+	stacks->kept[slot].head = (struct ml_interrupted_stack){ .stack_address = record->stack_address, .stack_bytes = bytes };
+	memcpy(stacks->kept[slot].stack, (const ml_u8 *)record + head_of(record), bytes);
+}
+
+const struct ml_evidence *ml_interrupted_stacks_join(struct ml_interrupted_stacks *stacks, const struct ml_evidence *record)
+{
+	ml_u32 slot = slot_of(record->sequence);
+	ml_u64 used = head_of(record) + record->stack_bytes, end = (used + 7) & ~7ull;
+	struct ml_evidence *joined = (void *)stacks->joined;
+
+	if (record->n_registers > 64 || record->stack_bytes > ML_STACK_BYTES_MAX || used > record->record_bytes)
+		return NULL;
+	memcpy(joined, record, used);
+	memset(stacks->joined + used, 0, end - used);
+	if (stacks->kept[slot].sequence == record->sequence) {
+		ml_u32 bytes = (ml_u32)sizeof(stacks->kept[slot].head) + stacks->kept[slot].head.stack_bytes;
+
+		memcpy(stacks->joined + end, &stacks->kept[slot].head, bytes);
+		end += bytes;
+	} else {
+		joined->flags &= (ml_u16)~ML_EVIDENCE_INTERRUPTED;
+	}
+	joined->record_bytes = (ml_u32)end;
+	return joined;
 }
