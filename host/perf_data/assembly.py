@@ -9,6 +9,7 @@ from memleak_android.host.perf_data.code_locations import KERNEL_SPACE, CodeLoca
 from memleak_android.host.perf_data.layout import Ints
 from memleak_android.host.perf_data.sampled_stacks import NOT_CAPTURED, SampledStacks
 from memleak_android.host.perf_data.stacks import Chunk, Group, SampleReader
+from memleak_android.host.wire.packed import distinct
 from memleak_android.unwind.trace import Method, TraceBatch
 from memleak_android.unwind.walk.batch import BatchUnwinder
 from memleak_android.unwind.walk.joining import join_truncated
@@ -84,8 +85,7 @@ def _assemble(
 
 def _threads(chunk: Chunk) -> Ints:
     """A number for each sample, equal for samples of one thread with the same mappings."""
-    columns = [column.astype(np.int64) for column in (chunk.order.pid, chunk.order.tid, chunk.space)]
-    return np.unique(np.stack(columns, 1), axis=0, return_inverse=True)[1].reshape(-1)
+    return distinct(chunk.order.pid, chunk.order.tid, chunk.space)[1]
 
 
 def _sorted(

@@ -7,14 +7,14 @@ mappings of that moment.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.profile.generated_code import ANONYMOUS, is_generated
+from memleak_android.host.profile.runtime_sites import ANONYMOUS, is_generated
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 from memleak_android.host.wire.payloads import Maps
 from memleak_android.unwind.maps import AddressSpace, Layout, Mapping
@@ -61,6 +61,23 @@ def _with_generated(layout: Layout, generated: Iterable[Mapping]) -> list[Mappin
         for each in (mapping, *code):
             made.lay(each)
     return made.mappings
+
+
+def _with_copied_text(mappings: list[Mapping]) -> list[Mapping]:
+    """Nameless code between two pieces of one file, in the place of the piece that is missing there, is a copy of it: programs move
+    their code to huge pages so.
+    """
+    made = mappings.copy()
+    for i in range(1, len(mappings) - 1):
+        before, code, after = mappings[i - 1 : i + 2]
+        if not code.is_executable or not is_generated(code.path or ANONYMOUS):
+            continue
+        missing = replace(before, start=code.start, end=code.end, permissions=code.permissions)
+        missing = replace(missing, file_offset=before.file_offset + before.end - before.start)
+        is_between = before.path.startswith("/") and (before.end, code.end) == (code.start, after.start)
+        if is_between and _identity(before) == _identity(missing) == _identity(after):
+            made[i] = missing
+    return made
 
 
 def _repeats(change: _Change, last: _Change | None) -> bool:
@@ -155,7 +172,9 @@ class AddressSpaces:
         for epoch, (layout, image) in enumerate(self._walk(pid, 0) if wanted else ()):
             if epoch in wanted:
                 self._by_epoch[pid, epoch] = len(self.spaces)
-                self.spaces.append(ProcessSpace(pid, _with_generated(layout, generated.get(image, ()))))
+                self.spaces.append(
+                    ProcessSpace(pid, _with_copied_text(_with_generated(layout, generated.get(image, ()))))
+                )
 
     def _generated(self, pid: int) -> dict[int, tuple[Mapping, ...]]:
         """By image the generated code in its last maps: compilers make memory executable by mprotect(2), which is not announced."""

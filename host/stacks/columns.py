@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from memleak_android.host.stacks.address_spaces import ProcessSpace
 from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.wire.blocks import FRAME_ROW, NO_MODULE, TRACE_ROW, Rows
-from memleak_android.unwind.trace import TraceBatch
+from memleak_android.host.wire.packed import distinct
+from memleak_android.unwind.trace import Method, TraceBatch
 
 
 def trace_rows(evidence: Rows, batch: TraceBatch) -> Rows:
@@ -27,17 +28,22 @@ def frame_rows(
     """FRAME_ROWs of a batch; each distinct address of a space is resolved once. space: (n,) of the traces."""
     rows = np.empty(len(batch.address), FRAME_ROW)
     rows["address"], rows["sp"] = batch.address, batch.sp
-    rows["method"], rows["is_return"] = batch.method, batch.is_return
-    key = np.empty(len(rows), [("space", "<i8"), ("address", "<u8"), ("is_return", "<u8")])
-    key["space"] = np.repeat(space, np.diff(batch.offsets))
-    key["address"], key["is_return"] = batch.address, batch.is_return
-    distinct, inverse = np.unique(key, return_inverse=True)
-    found = np.empty((len(distinct), 2), np.uint64)
+    rows["method"], rows["is_return"] = batch.method, batch.is_return & ~_restorers(batch)
+    columns = np.repeat(space, np.diff(batch.offsets)), batch.address, rows["is_return"]
+    first, row = distinct(*columns)
+    found = np.empty((len(first), 2), np.uint64)
     files.begin_batch()
-    for i, (number, address, is_return) in enumerate(distinct.tolist()):
+    for i, (number, address, is_return) in enumerate(
+        zip(*(column[first].tolist() for column in columns), strict=True)
+    ):
         found[i] = _locate(spaces[number], address, is_return, files)
-    rows["module"], rows["vaddr"] = found[inverse, 0], found[inverse, 1]
+    rows["module"], rows["vaddr"] = found[row, 0], found[row, 1]
     return rows
+
+
+def _restorers(batch: TraceBatch) -> NDArray[np.bool_]:
+    """Frames to which signal handlers return: no call is before their first instruction."""
+    return np.append(batch.method[1:] == Method.SIGNAL, np.zeros(min(len(batch.method), 1), np.bool_))
 
 
 def _locate(space: ProcessSpace, address: int, is_return: int, files: ModuleFiles) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.console import one_line
 from memleak_android.host.elf.zip_directory import StoredFile
-from memleak_android.host.profile.generated_code import ANONYMOUS, is_generated
+from memleak_android.host.profile.runtime_sites import ANONYMOUS, is_generated
 from memleak_android.host.stacks.file_identities import FileIdentity
 from memleak_android.host.symbols.symbolizer import ResolvedFrame
 from memleak_android.unwind.cfi.module import Module

@@ -12,6 +12,7 @@ from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
 from memleak_android.host.stacks.modules import ScriptModule
 from memleak_android.host.symbols.symbolizer import ResolvedFrame
 from memleak_android.host.wire.blocks import PythonLines
+from memleak_android.host.wire.packed import distinct
 from memleak_android.host.wire.python_frames import PythonCode
 
 _FUNCTIONS_MAX = 1 << 20
@@ -42,11 +43,13 @@ class PythonFunctions:
         self, pids: NDArray[np.uint32], codes: NDArray[np.uint32], offsets: NDArray[np.uint32]
     ) -> NDArray[np.uint64]:
         """Index of the function and line of the instruction in one number: stacks through the same lines are the same."""
-        distinct, inverse = np.unique(np.stack([pids, codes, offsets], axis=1), axis=0, return_inverse=True)
+        first, row = distinct(pids, codes, offsets)
+        columns = (column[first].tolist() for column in (pids, codes, offsets))
         found = [
-            self._vaddr(self._index.get((pid, code), 0), offset) for pid, code, offset in distinct.tolist()
+            self._vaddr(self._index.get((pid, code), 0), offset)
+            for pid, code, offset in zip(*columns, strict=True)
         ]
-        return np.array(found, np.uint64)[inverse.reshape(-1)]
+        return np.array(found, np.uint64)[row]
 
     def _vaddr(self, index: int, offset: int) -> int:
         return index << _LINE_BITS | (line_of(self.codes[index], offset) or 0) & 0xFFFFFFFF

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import FRAME_ROW, TRACE_ROW, Rows
-from memleak_android.host.wire.packed import ranges
+from memleak_android.host.wire.packed import distinct, ranges
 from memleak_android.host.wire.payloads import TraceChunk
 
 _TRACES_PER_CHUNK = 4096
@@ -40,7 +40,8 @@ class _DistinctFrames:
         self._hashes = np.insert(self._hashes, at[~is_known], hashes[~is_known])
         self._numbers = np.insert(self._numbers, at[~is_known], numbers[~is_known])
         result = numbers[inverse]
-        differs = ~_are_equal(frames, self.rows[result])
+        known = self.rows[result]
+        differs = np.logical_or.reduce([frames[name] != known[name] for name in _IDENTITY])
         result[differs] = self._add(frames[differs])
         return result.astype(np.uint32)
 
@@ -58,10 +59,6 @@ def _hash(frames: Rows) -> NDArray[np.uint64]:
         total = (total ^ frames[name].astype(np.uint64)) * np.uint64(odd)
         total ^= total >> np.uint64(29)
     return total
-
-
-def _are_equal(first: Rows, second: Rows) -> NDArray[np.bool_]:
-    return np.asarray(np.logical_and.reduce([first[name] == second[name] for name in _IDENTITY]))
 
 
 class StackTable:
@@ -142,6 +139,16 @@ class StackTable:
             used[self.number_of_frame[ranges(begins[part], ends[part] - begins[part])]] = True
         return used
 
+    def use_one_of(self, traces: Numbers, frames: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """By trace: one of these distinct frames is part of it."""
+        found = np.zeros(len(traces), bool)
+        for first in range(0, len(traces) if frames.any() else 0, _TRACES_AT_ONCE):
+            part = traces[first : first + _TRACES_AT_ONCE]
+            begins, lengths = self.bounds[part], self.bounds[part + 1] - self.bounds[part]
+            is_one = frames[self.number_of_frame[ranges(begins, lengths)]]
+            found[first + np.repeat(np.arange(len(part)), lengths)[is_one]] = True
+        return found
+
     def frames_of(self, trace: int) -> Rows:
         return self._frames(int(self.bounds[trace]), int(self.bounds[trace + 1]))
 
@@ -186,13 +193,7 @@ def _joined(parts: list[NDArray[Scalar]]) -> NDArray[Scalar]:
 
 def _code_numbers(frames: Rows) -> Numbers:
     """For each distinct frame a number of its module and vaddr, whatever its address."""
-    order = np.lexsort((frames["vaddr"], frames["module"]))
-    changes = np.zeros(len(frames), bool)
-    for name in ("vaddr", "module"):
-        changes[1:] |= frames[name][order][1:] != frames[name][order][:-1]
-    numbers = np.empty(len(frames), np.int64)
-    numbers[order] = np.cumsum(changes)
-    return numbers
+    return distinct(frames["module"], frames["vaddr"])[1]
 
 
 def _stack_classes(traces: Rows, bounds: Numbers, numbers: NDArray[np.uint32], codes: Numbers) -> Numbers:

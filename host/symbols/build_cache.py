@@ -144,7 +144,7 @@ class BuildCache:
     def _seek(self, path: Path, read: Callable[[], T | None]) -> T | None:
         """Reads or downloads it, while holding the lock."""
         found = read()
-        if found is None and self._download(path):
+        if found is None and self._at_origin(lambda origin, name: origin.download(name, path), path):
             found = read()
             self._use(path).fetched += found is not None
         self._use(path).reused += found is not None
@@ -152,9 +152,6 @@ class BuildCache:
 
     def _use(self, path: Path) -> CacheUse:
         return self.uses[KINDS[path.suffix]]
-
-    def _download(self, path: Path) -> bool:
-        return bool(self._at_origin(lambda origin, name: origin.download(name, path), path))
 
     def _at_origin(self, work: Callable[[StoredOrigin, str], T], path: Path) -> T | None:
         """Calls `work` unless the store failed before: every file can be made without it."""

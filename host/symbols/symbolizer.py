@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from memleak_android.host.symbols.packages import PackageSearch
 from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
 from memleak_android.unwind.cfi.cache_sharing import Sharing
 from memleak_android.unwind.elf_headers import ElfSections
+from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.errors import BadElfError
 
 
@@ -82,6 +84,7 @@ class Symbolizer:
         self._search = search or DebugFileSearch(symbol_dirs)
         self._cache_dir = cache_dir
         self._sharing = sharing
+        self._notes: list[str] = []
         self._modules: dict[tuple[str, str | int], tuple[SymbolModule, _ModuleSymbols]] = {}
 
     def resolve(self, module: SymbolModule, vaddrs: NDArray[np.uint64]) -> list[tuple[ResolvedFrame, ...]]:
@@ -98,8 +101,8 @@ class Symbolizer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Refused files, one sentence each."""
-        return tuple(self._search.notes)
+        """Files that were refused or lack lines, one sentence each."""
+        return (*self._search.notes, *self._notes)
 
     def _symbols_of(self, module: SymbolModule) -> _ModuleSymbols:
         # Without a build-id only the object distinguishes two files of one path. It is kept, so its id stays unique.
@@ -125,18 +128,35 @@ class Symbolizer:
         packed = [unpacked for f in files if (unpacked := f.elf.unpack_debugdata()) is not None]
         best: SymbolFile | None = next((f for f in files if f.content is Content.DEBUG_INFO), None)
         lines = load_line_table(best, self._cache_dir, self._sharing) if best else None
-        return _ModuleSymbols(SymbolTable([f.elf for f in files] + packed), lines)
+        is_split = best is not None and _is_split(best.elf)
+        if is_split:
+            self._notes.append(
+                f"{os.path.basename(path)}: its lines and inlined functions are in .dwo files or a .dwp,"
+                " which are not read; build it without -gsplit-dwarf"
+            )
+        return _ModuleSymbols(SymbolTable([f.elf for f in files] + packed), lines, is_split)
+
+
+def _is_split(elf: ElfSections) -> bool:
+    """Whether units of .debug_info only name the .dwo files that describe them (DWARF 5 §7.3)."""
+    if elf.find(".debug_addr") is None:
+        return False
+    try:
+        return b".dwo\0" in ElfImage(elf.data, "").debug_section("str")
+    except BadElfError:
+        return False
 
 
 class _ModuleSymbols:
-    def __init__(self, table: SymbolTable, lines: LineTable | None) -> None:
+    def __init__(self, table: SymbolTable, lines: LineTable | None, is_split: bool = False) -> None:
         self._table = table
+        self._is_split = is_split
         self._lines = lines
         self._names: dict[str, str] = {}
 
     @property
     def symbol_class(self) -> SymbolClass:
-        if self._lines is not None:
+        if self._lines is not None and not self._is_split:
             return SymbolClass.LINES
         return SymbolClass.NAMES if len(self._table) else SymbolClass.NONE
 

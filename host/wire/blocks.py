@@ -106,7 +106,7 @@ class Function(IntEnum):
 FIRST_KERNEL_FUNCTION = Function.KMALLOC
 FIRST_REGION_FUNCTION = Function.MMAP
 FIRST_PAIR_FUNCTION = Function.PAIR  # functions of --pairs, in the order of the session
-FUNCTIONS_MAX = 128  # ML_FN_MAX
+FUNCTIONS_MAX = 256  # ML_FN_MAX
 
 
 class EvidenceFlag(IntFlag):

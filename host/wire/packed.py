@@ -1,6 +1,6 @@
 """Structures and words packed at any offset of a payload, and ranges of rows, without a loop."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,22 @@ def ranges(starts: Ints, counts: Ints) -> Ints:
     """start, start + 1, …: counts[i] numbers for each start, concatenated."""
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.asarray(np.repeat(starts, counts) + within, np.int64)
+
+
+def distinct(*columns: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
+    """The first of each set of equal rows, sorted by the first column, then the next; and by row the number of its set.
+
+    np.unique() of rows takes twenty times as long: it compares structures field by field, by Python objects.
+    """
+    order = np.lexsort(columns[::-1])
+    is_first = np.zeros(len(order), bool)
+    is_first[:1] = True
+    for column in columns:
+        values = column[order]
+        is_first[1:] |= values[1:] != values[:-1]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(is_first) - 1
+    return order[is_first], number
 
 
 def counted_fault(

@@ -49,6 +49,32 @@ def test_maps_hold_for_what_happened_before_they_were_read() -> None:
     assert path_at(made, 2, 2000, 0x401000) is None
 
 
+TEXT = (
+    "00400000-00401000 r--p 00000000 08:01 7 {0}\n"
+    "00401000-00405000 r-xp {2} {1}\n"
+    "00405000-00406000 r--p {3} 08:01 7 {0}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("copy", "offset", "after", "expected"),
+    [
+        ("00:00 0", "00000000", "00005000", "/bin/main"),
+        ("00:00 0 [anon:text]", "00000000", "00005000", "/bin/main"),
+        ("08:01 8 /lib/one.so", "00001000", "00005000", "/lib/one.so"),
+        ("00:00 0", "00000000", "00006000", ""),  # another place of the file follows
+    ],
+)
+def test_text_copied_to_nameless_memory_is_its_file_s(
+    copy: str, offset: str, after: str, expected: str
+) -> None:
+    made = spaces([Maps(1000, 1, TEXT.format("/bin/main", copy, offset, after))])
+    (index,) = made.index(np.array([1], np.uint32), np.array([2000], np.uint64))
+    mapping = made.spaces[index].find(0x402000)
+    assert mapping is not None and (mapping.path, mapping.permissions) == (expected, "r-xp")
+    assert mapping.file_offset == (0x1000 if expected else 0)
+
+
 def test_memory_that_a_compiler_made_executable_later_was_generated_code_before() -> None:
     """By mprotect(2), which no tracer announces."""
     reserved = "7f0000000000-7f0000800000 {} 00000000 00:00 0\n"

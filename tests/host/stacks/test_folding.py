@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from memleak_android.host.stacks.folding import fold
+from memleak_android.host.stacks.stack_unwinder import fold
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 
 LIMIT = 300

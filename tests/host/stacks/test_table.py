@@ -99,3 +99,14 @@ def test_frames_used_by_some_traces() -> None:
     asked = np.array([5, 17, 3])
     expected = {int(number) for trace in asked for number in table.frame_numbers(int(trace))}
     assert set(np.flatnonzero(table.frames_used(asked)).tolist()) == expected
+
+
+def test_traces_that_use_one_of_some_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_table, "_TRACES_AT_ONCE", 7)
+    traces, frames = random_traces(200, 6)
+    table = filled(traces, frames, 1)
+    asked = np.arange(199, 3, -2)
+    for sought in ({1}, {2, 5}, set[int]()):
+        chosen = np.isin(np.arange(len(table.distinct_frames)), list(sought))
+        expected = [not sought.isdisjoint(table.frame_numbers(int(trace)).tolist()) for trace in asked]
+        assert table.use_one_of(asked, chosen).tolist() == expected

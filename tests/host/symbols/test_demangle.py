@@ -9,9 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from memleak_android.host.symbols import demangle as demangling
-from memleak_android.host.symbols import demangling_process
-from memleak_android.host.symbols.demangle import MAX_GROWTH, demangle, demangle_all
-from memleak_android.host.symbols.demangling_process import DemanglingProcess
+from memleak_android.host.symbols.demangle import MAX_GROWTH, DemanglingProcess, demangle, demangle_all
 from tests.support.builders.demangling_bombs import BOMBS, packs
 from tests.test_structure import ROOT
 
@@ -135,7 +133,7 @@ def test_ctrl_c_neither_ends_the_process_nor_mixes_replies(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(demangling_process, "receive", interrupted)
+        patch.setattr(demangling, "receive", interrupted)
         demangle("_Z1f1AS_")
     assert demangle(REFERRING[0]) == REFERRING[1]
 

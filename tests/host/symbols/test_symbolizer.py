@@ -132,6 +132,17 @@ def test_a_file_of_another_build_is_refused_with_a_note(stripped: Path, tmp_path
     assert symbolizer.notes == (f"{other} has build-id {other_id}, program has {module.build_id}; not used",)
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_split_debug_information_is_said(version: int, tmp_path: Path) -> None:
+    """Lines in .dwo files are not read: the module has names, and a note says why no more."""
+    path = compile_cxx(INLINING_PROGRAM, tmp_path / "split", "-gsplit-dwarf", f"-gdwarf-{version}")
+    symbolizer, module = Symbolizer(), FileModule.open(path)
+    (chain,) = symbolizer.resolve(module, np.array([nm_vaddr(path, "main")], np.uint64))
+    assert [frame.function for frame in chain] == ["main"]
+    assert symbolizer.symbol_class(module) is SymbolClass.NAMES
+    assert [note.partition(":")[0] for note in symbolizer.notes if "-gsplit-dwarf" in note] == ["split"]
+
+
 def test_gnu_debugdata_names_what_dynsym_does_not(program: Path, tmp_path: Path) -> None:
     objcopy, packed, small = need("objcopy"), tmp_path / "program", tmp_path / "small"
     subprocess.run([objcopy, "--strip-debug", program, small], check=True)

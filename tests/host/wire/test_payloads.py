@@ -1,17 +1,24 @@
-"""Payloads to arrays: the odd shapes, and what a hostile writer may send."""
+"""Payloads to arrays and groups of fields: the odd shapes, and what a hostile writer may send."""
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memleak_android.host.wire import blocks, frame_chains, payloads
+from memleak_android.host.stacks.samples import read_samples
+from memleak_android.host.wire import blocks, frame_chains, payloads, stack_tail
 from memleak_android.host.wire.blocks import EVIDENCE, LIVE_ROW, Block, BlockKind, EvidenceFlag, Function
 from memleak_android.host.wire.payloads import MalformedBlock
+from memleak_android.host.wire.session import SessionInfo
+from memleak_android.unwind.arch.x86_64 import ARCH
+from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 from tests.support.builders import blocks as builders
+from tests.support.builders.analysed import read
+from tests.support.builders.blocks import evidence, evidence_record, hello, write_recording
 
 
 def test_evidence_of_different_lengths_and_padding() -> None:
@@ -180,3 +187,86 @@ def test_traces_with_more_frames_than_there_are() -> None:
     block = payloads.encode_traces(payloads.TraceChunk(0, True, traces, np.zeros(1, blocks.FRAME_ROW)))
     with pytest.raises(MalformedBlock):
         payloads.decode_traces(block.payload)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = (
+    "command pid package only_pids labels api_level tracer sample_bytes options about missing"
+    " left_out scenario marks memory memory_of_others process_names peak_bound"
+)
+
+
+def test_missing_fields() -> None:
+    session = SessionInfo.decode({})
+    assert session.tracing.tracer == "unknown" and session.tracing.unwind_mode == "cfi"
+    assert session.target.pid == 0 and session.target.only_pids is None
+    assert session.findings.run_ends_ns is None and session.findings.peak_bound is None
+
+
+def test_unknown_fields_are_kept() -> None:
+    session = SessionInfo.decode({"from": "the future", "pid": 1}) | {"pid": 2, "missing": ["a"]}
+    assert session.fields == {"from": "the future", "pid": 2, "missing": ["a"]}
+    assert session.target.pid == 2 and [reason.text for reason in session.findings.reasons] == ["a"]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
+@given(st.dictionaries(st.sampled_from(NAMES.split()), JSON))
+def test_any_json_is_decoded(fields: dict[str, object]) -> None:
+    session = SessionInfo.decode(fields)
+    assert isinstance(session.target.pid, int) and all(
+        isinstance(end, int) for _, end in session.findings.marks
+    )
+
+
+SP = 0x7FFF0000
+UNKNOWN = stack_tail.UNKNOWN
+
+
+def test_the_stack_goes_on_behind_its_slice(tmp_path: Path) -> None:
+    """Words are at their offsets, the rest is marked; a return probe's trampoline among them is undone."""
+    slice_ = b"".join(word.to_bytes(8, "little") for word in (1, 2))
+    block = evidence(
+        evidence_record(sequence=1, sp=SP, stack=slice_),
+        evidence_record(
+            sequence=2, sp=SP, stack=slice_, above=(32, {0: 7, 2: 9}), fixups=[(SP + 32, 0x401234)]
+        ),
+        evidence_record(sequence=3, sp=SP, stack=slice_, chain=[5], above=(16, {1: 8})),
+        evidence_record(sequence=4, sp=SP, stack=b"", above=(8, {})),
+    )
+    capture, recording = read(write_recording(tmp_path / "a.memleak", [hello(), block]))
+    (samples,) = read_samples(capture.evidence(), np.zeros(4, np.int32), recording.read_block, ARCH)
+    words = samples.batch.stack_bytes.view("<u8")
+    starts, lengths = samples.batch.stack_offset // 8, samples.batch.stack_length // 8
+    found = [words[at : at + n].tolist() for at, n in zip(starts, lengths, strict=True)]
+    assert found == [[1, 2], [1, 2, 7, UNKNOWN, 0x401234, UNKNOWN], [1, 2, UNKNOWN, 8], [UNKNOWN]]
+    assert samples.chains.addresses.tolist() == [5]
+
+
+def settled(flags: int, *frames: tuple[int, int], end: TraceEnd) -> TraceBatch:
+    """One trace of frames (address, sp) behind a slice that ended at 116."""
+    n, rows = len(frames), np.zeros(1, EVIDENCE)
+    rows["flags"] = flags
+    addresses, sps = np.array(frames, np.uint64).T
+    methods, ends = np.full(n, Method.EH_FRAME, np.uint8), np.array([end], np.uint8)
+    unwound = TraceBatch(np.array([0, n]), addresses, sps, np.ones(n, bool), methods, ends)
+    return stack_tail.settled(unwound, rows, np.array([116], np.uint64))
+
+
+@pytest.mark.parametrize("flags", [EvidenceFlag.STACK_ABOVE, EvidenceFlag.AT_RETURN])
+def test_known_words_change_nothing(flags: EvidenceFlag) -> None:
+    found = settled(flags, (0x401000, 100), (0x402000, 116), (0x403000, 132), end=TraceEnd.ROOT)
+    assert found.address.tolist() == [0x401000, 0x402000, 0x403000]
+    assert found.end.tolist() == [TraceEnd.ROOT]
+
+
+def test_a_word_that_is_not_known_ends_the_stack() -> None:
+    """No frame is made of it, whatever end the unwinder found."""
+    frames = (0x401000, 100), (0x402000, 132), (UNKNOWN, 148)
+    found = settled(EvidenceFlag.STACK_ABOVE, *frames, end=TraceEnd.NO_MAPPING)
+    assert found.address.tolist() == [0x401000, 0x402000]
+    assert found.offsets.tolist() == [0, 2]
+    assert found.end.tolist() == [TraceEnd.STACK_TRUNCATED]
