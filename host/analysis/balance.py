@@ -4,21 +4,23 @@ In: smaps and the live table after each snapshot. Out: a row for each, and of th
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.analysis.growth_by_stack import SessionGrowth
 from memleak_android.host.analysis.growth_rate import Series
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, judge_growth
 from memleak_android.host.analysis.memory_use import Mapping, is_size
 from memleak_android.host.heap import attribution
-from memleak_android.host.profile.growth import Trend
-from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
-from memleak_android.host.wire.blocks import Rows
+from memleak_android.host.heap.attribution import UNATTRIBUTED
+from memleak_android.host.profile.growth import Growth, MappingSum, Trend, UnownedGrowth, UnownedPart
+from memleak_android.host.stacks.table import StackTable
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
 
 ROWS_MAX = 256  # of a session; then every second one goes
 RISE_MIN = 1 << 20  # bytes: less growth is within what page tables, arenas and the times of reading differ by
@@ -26,7 +28,17 @@ _OLDER_MIN = 64 << 10  # bytes; it is compared with growth, which may be as smal
 _JUDGED_NS_MIN = 4 * 10**9  # in which five snapshots are taken, and each is followed by a reading
 _MAPPINGS_MAX = 3
 _USED_SHARE_MIN = 0.5  # of regions that grow: if less is written to, that is the rate
+_GAP_MIN = 32  # bytes between blocks: what is less holds no block, it is headers and rounding
+_BSS_MAX = 1 << 20  # of each module: more that is written to may be a table that the program fills
 _SMALL = 20  # smaller than the largest by that factor: not named
+# Of the columns that are judged.
+_PARTS = (
+    UnownedPart.MAPPINGS,
+    UnownedPart.ALLOCATOR,
+    UnownedPart.REGIONS,
+    UnownedPart.RESIDENT,
+    UnownedPart.OLDER,
+)
 # Parts of memory_use.py whose owner is another: code and data of files, a runtime's own heap, the tracer.
 _OF_OTHERS = frozenset(("files", "java_heap", "graphics", "tracer"))
 
@@ -55,11 +67,14 @@ class _Ranges:
     before: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, rows: Rows) -> "_Ranges":
+    def of(cls, rows: Rows, gap_min: int = 0) -> "_Ranges":
+        """gap_min: smaller gaps between two of them belong to the first."""
         rows = rows[np.argsort(rows["address"], kind="stable")]
-        start, size = rows["address"], rows["size"]
-        before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(size, dtype=np.uint64)])
-        return cls(start, start + size, before)
+        start, end = rows["address"], rows["address"] + rows["size"]
+        following = np.append(start[1:], end[-1:])
+        end = np.where(following - end < gap_min, following, end)
+        before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(end - start, dtype=np.uint64)])
+        return cls(start, end, before)
 
     def below(self, address: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Bytes of the ranges below each address."""
@@ -80,20 +95,21 @@ class _Ranges:
 def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
     """live: LIVE_ROW of one process, blocks and regions. Handles of --pairs are no memory."""
     heap = live[attribution.is_heap(live)]
-    blocks, regions = _Ranges.of(heap), _Ranges.of(live[attribution.is_region(live)])
+    blocks, regions = _Ranges.of(heap, _GAP_MIN), _Ranges.of(live[attribution.is_region(live)])
     unowned, kept, mapped, resident = Counter[str](), 0, 0, 0
     number = Counter[str]()
-    for one, in_regions, counted in zip(
-        mappings, regions.within(mappings), blocks.within(mappings), strict=True
+    for one, in_module, in_regions, counted in zip(
+        mappings, _in_bss(mappings), regions.within(mappings), blocks.within(mappings), strict=True
     ):
         if one.part in _OF_OTHERS:
             continue
-        resident += one.rss
-        own = one.rss - in_regions
+        rss = one.rss - in_module
+        resident += rss
+        own = rss - in_regions
         if counted or one.part == "allocator":
             kept += own - counted
             continue
-        mapped += one.rss
+        mapped += rss
         if own > 0:
             unowned[one.name] += own
             number[one.name] += 1
@@ -101,6 +117,15 @@ def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
         MappingSum(name[:256], size, number[name]) for name, size in unowned.most_common(_MAPPINGS_MAX)
     )
     return Balance(sum(unowned.values()), kept, mapped, resident, largest)
+
+
+def _in_bss(mappings: Sequence[Mapping]) -> list[int]:
+    """Resident bytes of each mapping that are variables of the module whose file is mapped right before it."""
+    found = [0]
+    for before, one in pairwise(mappings):
+        is_bss = one.part == "anonymous" and before.part == "files" and before.end == one.start
+        found.append(min(one.rss, _BSS_MAX) if is_bss else 0)
+    return found[: len(mappings)]
 
 
 def add_row(recorded: dict[str, Any] | None, timestamp_ns: int, balance: Balance) -> dict[str, Any]:
@@ -150,7 +175,7 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
             each.rise,
             largest if part is UnownedPart.MAPPINGS else (),
         )
-        for part, each in zip(UnownedPart, found, strict=True)
+        for part, each in zip(_PARTS, found, strict=True)
         if each.trend is Trend.GROWS and each.rise >= (_OLDER_MIN if part is UnownedPart.OLDER else RISE_MIN)
     ]
     is_unowned = any(each.part is UnownedPart.MAPPINGS for each in growing)
@@ -197,3 +222,54 @@ def _is_mapping(each: object) -> bool:
     if not isinstance(each, (list, tuple)) or len(each) != 3 or not isinstance(each[0], str):
         return False
     return is_size(each[1]) and is_size(each[2])
+
+
+_NEW_SHARE_MIN = 0.5  # of what is written to in regions
+
+
+def _is_of_regions(table: StackTable) -> NDArray[np.bool_]:
+    """By stack: a call of the mmap family."""
+    function = table.traces["function"][table.first_trace]
+    return np.asarray((function >= FIRST_REGION_FUNCTION) & (function < FIRST_PAIR_FUNCTION))
+
+
+def _of_regions(table: StackTable, growth: SessionGrowth) -> Collection[Growth]:
+    """Of each stack, also of those that gave all back at the end."""
+    if growth.history is None:
+        return []
+    each = np.arange(growth.history.n_stacks)
+    return growth.history.judge(np.where(_is_of_regions(table), each, UNATTRIBUTED), len(each)).values()
+
+
+def growth_of_regions(table: StackTable, growth: SessionGrowth) -> float:
+    """Bytes per second that regions which grow reserve; 0 = none does."""
+    return sum(each.bytes_per_s for each in _of_regions(table, growth) if each.trend is Trend.GROWS)
+
+
+def new_regions(table: StackTable, growth: SessionGrowth) -> int:
+    """Bytes of regions that came bit by bit, as the pages of a runtime's heap do for which many functions ask."""
+    return sum(max(0, one.rise) for one in _of_regions(table, growth) if one.trend is not Trend.BURST)
+
+
+def steady_regions(table: StackTable, growth: SessionGrowth) -> NDArray[np.bool_]:
+    """By stack: a call of the mmap family whose regions do not grow."""
+    is_steady = _is_of_regions(table)
+    is_steady[[stack for stack, each in growth.by_stack.items() if each.trend is Trend.GROWS]] = False
+    return is_steady
+
+
+def with_growing_regions(
+    unowned: Sequence[UnownedGrowth], came: int, reserved: float
+) -> tuple[UnownedGrowth, ...]:
+    """came: bytes of new regions. If they are few, what grows is what is written to in older ones, which has an end.
+
+    reserved: bytes per second of stacks whose regions grow, of which little may be written to.
+    """
+
+    def is_new(each: UnownedGrowth) -> bool:
+        is_regions = each.part is UnownedPart.REGIONS and not is_unused(each, reserved)
+        return is_regions and came >= _NEW_SHARE_MIN * each.rise
+
+    return tuple(
+        replace(each, part=UnownedPart.GROWING_REGIONS) if is_new(each) else each for each in unowned
+    )

@@ -9,9 +9,9 @@ import numpy as np
 from memleak_android.host.analysis.memory_use import SECOND_LIBC, has_second_libc
 from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.profile.coverage import Answer, Condition, Finding, Reason, findings
+from memleak_android.host.profile.growth import UnownedGrowth, UnownedPart
 from memleak_android.host.profile.losses import LOSS_CAUSES
 from memleak_android.host.profile.profile import CallSite, Totals
-from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.symbols.symbolizer import SIGNAL_TRAMPOLINES
 from memleak_android.host.wire.blocks import Lost
 from memleak_android.unwind.trace import TraceEnd
@@ -115,10 +115,15 @@ def _of_calls(capture: Capture, totals: Totals, max_lost: float) -> Iterator[Rea
         yield Reason(Condition.CALLS, Answer.NO, text)
     lost = {name: n for name, n in totals.lost.items() if _spoils(name) is Condition.CALLS}
     expected = {Lost.MISSED_FREE.name.lower()} if capture.session.tracing.expects_missing_frees else set()
-    missed = sum(n for name, n in lost.items() if name not in expected)
+    unexpected = {name: n for name, n in lost.items() if name not in expected}
+    missed = sum(unexpected.values())
     share = missed / max(1, _seen_calls(capture) + missed)
     if share > max_lost:
-        text = f"{share:.2%} of the calls were missed: sums can be wrong (--max-lost is {max_lost:.2%})"
+        most = max(unexpected, key=unexpected.__getitem__)
+        text = (
+            f"{share:.2%} of the calls were missed: sums can be wrong (--max-lost is {max_lost:.2%};"
+            f" {lost[most]:,} {LOSS_CAUSES[most].text})"
+        )
         yield Reason(Condition.CALLS, Answer.NO, text)
     elif lost:
         yield Reason(Condition.CALLS, Answer.TOLERATED, f"{sum(lost.values()):,} calls were missed")

@@ -1,6 +1,7 @@
 """Stacks → places: what one function and line of the program answers for, with the growth of the sum of its stacks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,19 +11,26 @@ from memleak_android.host.analysis.growth_by_stack import SessionGrowth, StackHi
 from memleak_android.host.analysis.sites import SiteNamer
 from memleak_android.host.heap.attribution import UNATTRIBUTED
 from memleak_android.host.profile.answer import Place
-from memleak_android.host.profile.growth import Growth
+from memleak_android.host.profile.growth import Growth, grows
 from memleak_android.host.profile.profile import CallSite
+from memleak_android.host.profile.runtime_sites import is_generated, is_runtime
 from memleak_android.host.profile.site_id import PlaceNumbers
+from memleak_android.host.profile.sort_orders import growth_rate
+from memleak_android.host.stacks.modules import ModuleFile
+from memleak_android.host.symbols.packages import PackageSearch
+
+REST_FALL_MAX = 0.1  # of what its growing stacks rose by: others that fall hold blocks that moved
 
 
 class _Members(NamedTuple):
-    """Stacks that belong to places. space, objects: held now. freed: held at the last instant, and no more."""
+    """Stacks that belong to places. space, objects: held now. freed: held at the last instant, and no more. keeps: 1 = has freed nothing."""
 
     stack: NDArray[np.int64]
     place: NDArray[np.int64]
     space: NDArray[np.int64]
     objects: NDArray[np.int64]
     freed: NDArray[np.int64]
+    keeps: NDArray[np.int64]
 
 
 def judge_places(
@@ -38,13 +46,12 @@ def judge_places(
         freed = _freed(growth.history, numbers, namer)
         members = _Members(*map(np.concatenate, zip(members, freed, strict=True)))
     n = len(numbers.firsts)
-    sums = [_sum(members.place, column, n) for column in members[2:]]
+    sums = [_sum(members.place, column, n) for column in members[2:5]]
     counts = np.bincount(members.place, minlength=n).tolist()
     judged = dict[int, Growth]()
     if growth.history is not None:
-        group = np.full(growth.history.n_stacks, UNATTRIBUTED)
-        group[members.stack] = members.place
-        judged = growth.history.judge(group, n)
+        judged = growth.history.judge(_group(growth.history, members, members.place >= 0), n)
+        judged |= _of_growing_stacks(growth, growth.history, members, n, judged)
     return tuple(
         Place(
             function=frame.function if frame else "",
@@ -65,11 +72,37 @@ def judge_places(
     )
 
 
+def _of_growing_stacks(
+    growth: SessionGrowth, history: StackHistory, members: _Members, n: int, judged: dict[int, Growth]
+) -> dict[int, Growth]:
+    """Of places whose sum does not grow: of their stacks that do and never freed, if the others hold no less.
+
+    A table that is doubled beside the blocks that it lists makes the sum's rate uncertain.
+    """
+    does = [
+        grows(growth.by_stack.get(stack)) and not grows(judged.get(place))
+        for stack, place in zip(members.stack.tolist(), members.place.tolist(), strict=True)
+    ]
+    is_growing = np.array(does, bool) & (members.keeps > 0)
+    risen, rest = (history.risen(_group(history, members, of), n) for of in (is_growing, ~is_growing))
+    is_growing &= (rest >= -REST_FALL_MAX * risen)[members.place]
+    found = history.judge(_group(history, members, is_growing), n)
+    return {place: each for place, each in found.items() if grows(each)}
+
+
+def _group(history: StackHistory, members: _Members, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The place of each stack that is chosen, UNATTRIBUTED of the others."""
+    found = np.full(history.n_stacks, UNATTRIBUTED)
+    found[members.stack[chosen]] = members.place[chosen]
+    return found
+
+
 def _holding(sites: Sequence[CallSite], stacks: NDArray[np.int64]) -> _Members:
-    rows = np.array([(site.place, site.inuse_space, site.inuse_objects) for site in sites], np.int64).reshape(
-        -1, 3
-    )
-    return _Members(stacks, rows[:, 0], rows[:, 1], rows[:, 2], np.zeros(len(rows), np.int64))
+    columns = [
+        (site.place, site.inuse_space, site.inuse_objects, 0, site.alloc_objects == site.inuse_objects)
+        for site in sites
+    ]
+    return _Members(stacks, *np.array(columns, np.int64).reshape(-1, 5).T)
 
 
 def _freed(history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer) -> _Members:
@@ -79,10 +112,32 @@ def _freed(history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer) -> _M
     named = zip(functions, namer.named(stacks), strict=True)
     places = [numbers.number(frames, namer.kind(function, frames, 1)) for function, (frames, _) in named]
     nothing = np.zeros(len(stacks), np.int64)
-    return _Members(stacks, np.array(places, np.int64), nothing, nothing, freed)
+    return _Members(stacks, np.array(places, np.int64), nothing, nothing, freed, nothing)
 
 
 def _sum(place: NDArray[np.int64], column: NDArray[np.int64], n: int) -> list[int]:
     found = np.zeros(n, np.int64)
     np.add.at(found, place, column)
     return found.tolist()
+
+
+MODULES_MAX = 20  # more than a first screen shows
+
+
+def with_packages(
+    places: Sequence[Place], files: Sequence[ModuleFile], search: PackageSearch
+) -> tuple[Place, ...]:
+    """The C and C++ runtime's modules need none."""
+    by_path = {file.path: file for file in files}
+    ranked = sorted(places, key=lambda place: (-growth_rate(place), -place.space))
+    modules = dict.fromkeys(
+        place.module
+        for place in ranked
+        if not place.file and place.module in by_path and not is_generated(place.module)
+    )
+    shown = [by_path[module] for module in modules if not is_runtime(module)][:MODULES_MAX]
+    found = {file.path: package for file, package in zip(shown, search.find(shown), strict=True) if package}
+    return tuple(
+        replace(place, package=found[place.module]) if not place.file and place.module in found else place
+        for place in places
+    )

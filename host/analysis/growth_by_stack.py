@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +21,8 @@ from memleak_android.host.profile.growth import Growth, GrowthSpan
 from memleak_android.host.wire.blocks import Reason, Rows
 
 EXIT_SHARE_MAX = 0.9  # of what the snapshot before held: exit handlers free
+DIP_SHARE_MAX = 0.5  # of what is held before and after
+RISES_OF_ONE_MAX = 2  # what is allocated at once may come before and after a snapshot
 STACKS_MAX = 5_000  # judged: those that rose most
 
 Floats = NDArray[np.float64]
@@ -33,6 +36,14 @@ class SessionGrowth:
     span: GrowthSpan | None
     by_stack: dict[int, Growth]
     history: "StackHistory | None" = None
+
+    def without_once(self, stacks: NDArray[np.bool_]) -> "SessionGrowth":
+        """Of these (n_stacks,), sums leave out those that allocated once."""
+        if self.history is None or not stacks.any():
+            return self
+        return replace(
+            self, history=self.history.without(stacks & (self.history.rises() <= RISES_OF_ONE_MAX))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,7 @@ def session_growth(
         instants = _by_runs(earlier, ends_ns, begin_ns)
     else:
         earlier = [each for each in earlier if each.timestamp_ns <= end_ns - INTERVAL_MIN_NS]
-        is_over = _ended_by_itself(capture)
+        is_over = capture.end is not None and int(capture.end["reason"]) == Reason.TARGET_EXIT
         if is_over and len(earlier) > 1 and _is_of_exit(*earlier[-2:]):
             earlier.pop()
         if not cooldown_ns and (not is_over or len(earlier) < INSTANTS_MIN):
@@ -93,6 +104,13 @@ class StackHistory:
         self.n_stacks = shares.n_stacks - 1
         self.is_held = np.zeros(shares.n_stacks, bool)
         self.is_held[shares.stack[: shares.n_live]] = True
+        self._counts = np.ones(self.n_stacks, bool)
+
+    def without(self, stacks: NDArray[np.bool_]) -> "StackHistory":
+        """Sums leave these out: (n_stacks,)."""
+        found = copy(self)
+        found._counts = self._counts & ~stacks
+        return found
 
     def given_back(self) -> tuple[Numbers, Numbers]:
         """Stacks that hold nothing any more, those STACKS_MAX that held most at the last instant, and their bytes then."""
@@ -103,24 +121,41 @@ class StackHistory:
 
     def judge(self, group: Numbers, n_groups: int) -> dict[int, Growth]:
         """By group, those STACKS_MAX that rose most. group: (n_stacks,) number of each stack's, UNATTRIBUTED = in none."""
-        group = np.append(group, UNATTRIBUTED)
-        first, last = (self._sums(self._instants.held[i].rows, "space", group, n_groups) for i in (0, -1))
+        group = self._counted(group)
         members = np.unique(group[group != UNATTRIBUTED])
-        chosen = members[np.argsort(first[members] - last[members], kind="stable")[:STACKS_MAX]]
+        chosen = members[np.argsort(-self.risen(group, n_groups)[members], kind="stable")[:STACKS_MAX]]
         column = np.full(n_groups + 1, UNATTRIBUTED)
         column[chosen] = np.arange(len(chosen))
-        judged = self._judge(column[group], len(chosen))
+        judged = self._judge(column[np.append(group, UNATTRIBUTED)], len(chosen))
         return dict(zip(chosen.tolist(), judged, strict=True))
+
+    def rises(self) -> Numbers:
+        """(n_stacks,) between how many neighbouring instants, or before the first, each stack's bytes rise."""
+        found, before = np.zeros(self.n_stacks, np.int64), np.zeros(self.n_stacks)
+        for each in self._instants.held:
+            now = self._shares.by_stack(each.rows, "space")[:-1]
+            found += now > before
+            before = now
+        return found
+
+    def risen(self, group: Numbers, n_groups: int) -> Floats:
+        """Bytes that each group holds more at the last instant than at the first."""
+        group = np.append(self._counted(group), UNATTRIBUTED)
+        first, last = (self._sums(self._instants.held[i].rows, "space", group, n_groups) for i in (0, -1))
+        return last - first
+
+    def _counted(self, group: Numbers) -> Numbers:
+        return np.where(self._counts, group, UNATTRIBUTED)
 
     def judge_heap(self, of_heap: NDArray[np.bool_]) -> Growth:
         """Of these stacks (n_stacks,) and the heap's blocks without a stack together."""
-        (growth,) = self._judge(np.where(np.append(of_heap, True), 0, UNATTRIBUTED), 1)
+        (growth,) = self._judge(np.where(np.append(of_heap & self._counts, True), 0, UNATTRIBUTED), 1)
         return growth
 
     def _judge(self, column: Numbers, n: int) -> list[Growth]:
         """column: (n_stacks + 1,) which of n columns of a Series each stack counts for, UNATTRIBUTED = none."""
         held = self._instants.held
-        space = np.stack([self._sums(each.rows, "space", column, n) for each in held])
+        space = without_dips(np.stack([self._sums(each.rows, "space", column, n) for each in held]))
         variance = sum(self._sums(held[i].rows, "variance", column, n) for i in (0, -1))
         times_ns = np.array([each.timestamp_ns for each in held], np.uint64)
         of_block = np.append(column, UNATTRIBUTED)[self._stack_of_block]  # UNATTRIBUTED, -1, finds itself
@@ -153,6 +188,15 @@ class StackHistory:
         """Of the blocks that existed at the first instant: the same samples, so they cancel in the difference."""
         is_old = (of_block != UNATTRIBUTED) & (self._held.rows["timestamp_ns"] <= until_ns)
         return np.asarray(np.bincount(of_block[is_old], self._held.variance[is_old], n), np.float64)
+
+
+def without_dips(space: Floats) -> Floats:
+    """space: (t, n). A block that is freed just before its larger successor is allocated may be held at no instant between
+    two that have it: there, what was held before counts.
+    """
+    before, at, after = space[:-2], space[1:-1], space[2:]
+    is_dip = (at <= DIP_SHARE_MAX * before) & (after >= before)
+    return np.vstack([space[:1], np.where(is_dip, before, at), space[-1:]])
 
 
 def _of_running(
@@ -198,10 +242,6 @@ def times_of_marks(capture: Capture) -> tuple[str, list[int]]:
         times.setdefault(name, []).append(time_ns)
     name = max(times, key=lambda each: len(times[each]), default="")
     return (name, times[name]) if len(times.get(name, ())) >= INSTANTS_MIN else ("", [])
-
-
-def _ended_by_itself(capture: Capture) -> bool:
-    return capture.end is not None and int(capture.end["reason"]) == Reason.TARGET_EXIT
 
 
 def _is_of_exit(before: KeySnapshot, last: KeySnapshot) -> bool:

@@ -12,6 +12,7 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import FIRST_REGION_FUNCTION
+from memleak_android.host.wire.packed import distinct
 
 _TICK_NS = 4096  # of the live table: a block's time may be so much too early
 
@@ -42,10 +43,11 @@ def held_by_span(
         order = np.searchsorted(begins, held.rows["timestamp_ns"][own].astype(np.int64), "right") - 1
         span_of[own] = np.where(order >= 0, indexes[order], -1)
     held, span_of = held.where(span_of >= 0), span_of[span_of >= 0]
-    groups, index = np.unique(np.stack([held.stack, span_of]), axis=1, return_inverse=True)
-    sums = np.zeros((2, groups.shape[1]), np.int64)
-    np.add.at(sums[0], index.ravel(), held.rows["size"].astype(np.int64))
-    np.add.at(sums[1], index.ravel(), 1)
+    first, index = distinct(held.stack, span_of)
+    groups = np.stack([held.stack[first], span_of[first]])
+    sums = np.zeros((2, len(first)), np.int64)
+    np.add.at(sums[0], index, held.rows["size"].astype(np.int64))
+    np.add.at(sums[1], index, 1)
     return _by_site(capture, survivors, symbolizer, groups, sums)
 
 

@@ -1,14 +1,16 @@
 """Code that was not measured: modules of a PLT hook session, and programs that a process became by exec."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from memleak_android.host.analysis.pipeline import target_pid
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.profile.coverage import Answer, Condition, Reason
 from memleak_android.host.wire.blocks import HOOKED, HookedFlag, Lost, ProcessEvent, Rows
+from memleak_android.unwind.maps import Mapping
 
 _NAMED_MAX = 5
 _DEVICE = re.compile("([0-9a-f]{1,8}):([0-9a-f]{1,8})")
@@ -42,7 +44,7 @@ def hooked_remarks(capture: Capture) -> list[str]:
         )
     ]
     found += [_late(row) for row in rows if row["since_ns"] and row["n_slots"]][:_NAMED_MAX]
-    if others := _names(row for row in rows if row["n_foreign"]):
+    if others := _listed(list(dict.fromkeys(_name(row) for row in rows if row["n_foreign"]))):
         found.append(
             f"{others} also called functions of these names that are, or may be, another allocator's: not seen"
         )
@@ -96,10 +98,6 @@ def _name(row: np.void) -> str:
     return bytes(row["name"]).decode("utf-8", "replace") or _PROGRAM
 
 
-def _names(rows: Iterable[np.void]) -> str:
-    return _listed(list(dict.fromkeys(_name(row) for row in rows)))
-
-
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _NAMED_MAX
     return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
@@ -135,7 +133,7 @@ def _files_without(text: str, starts: set[int]) -> list[str]:
 def unprobed_programs(capture: Capture) -> list[Reason]:
     """Reasons for programs that processes became by exec and that never mapped the file with the probes; for BPF sessions.
 
-    Of each process the last one counts: what the others held went with their images. The file is identified by device and
+    So for children that ran before a session that follows them. Of each process the last one counts: what the others held went with their images. The file is identified by device and
     inode: under another root the same path is another file.
     """
     allocator = capture.session.tracing.allocator
@@ -157,9 +155,7 @@ def unprobed_programs(capture: Capture) -> list[Reason]:
     if not unmeasured:
         return []
     names = _listed(list(dict.fromkeys(unmeasured)))
-    text = (
-        f"not measured, because started by exec and without {allocator}: {names} ({len(unmeasured)} in all)"
-    )
+    text = f"not measured, because it is another program, without {allocator}: {names} ({len(unmeasured)} in all)"
     return [Reason(Condition.PROGRAMS, Answer.NO, text)]
 
 
@@ -179,23 +175,32 @@ def _mapped_files(
                 probed = file
             if file[2]:
                 files.setdefault(int(row["pid"]), []).append((int(row["timestamp_ns"]), file))
+    for maps in capture.maps:
+        own = [found for one in parse_maps(maps.text) if one.is_executable and (found := _file(one))]
+        files.setdefault(maps.pid, []).extend((maps.timestamp_ns, file) for file in own)
     return probed, files
 
 
 def _file_in_maps(capture: Capture, path: str) -> _File | None:
     for maps in capture.maps:
         for one in parse_maps(maps.text):
-            device = _DEVICE.fullmatch(one.device)
-            if one.path == path and one.inode and device:
-                return int(device[1], 16), int(device[2], 16), one.inode
+            if one.path == path and (file := _file(one)):
+                return file
     return None
 
 
+def _file(mapping: Mapping) -> _File | None:
+    device = _DEVICE.fullmatch(mapping.device)
+    return (int(device[1], 16), int(device[2], 16), mapping.inode) if mapping.inode and device else None
+
+
 def _last_programs(capture: Capture) -> dict[int, tuple[int, str]]:
-    """By process when it last became a program by exec, and which."""
+    """By process when it last became a program by exec, or ran already below the target, and which."""
     found: dict[int, tuple[int, str]] = {}
+    target = target_pid(capture)
     for rows in capture.processes:
-        for row in rows[rows["event"] == ProcessEvent.EXEC]:
+        is_child = (rows["event"] == ProcessEvent.START) & (rows["pid"] != target) & (target != 0)
+        for row in rows[(rows["event"] == ProcessEvent.EXEC) | is_child]:
             pid, name = int(row["pid"]), bytes(row["comm"]).rstrip(b"\0").decode("utf-8", "replace")
             found[pid] = max(found.get(pid, (0, "")), (int(row["timestamp_ns"]), name))
     return found

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.machine.parse import decimal
-from memleak_android.host.profile.profile import MemoryUse
+from memleak_android.host.profile.profile import OF_HEAP, MemoryUse
 
 # The first pattern that matches a mapping's name. Names of Android: bionic's and ART's prctl(PR_SET_VMA), gralloc's
 # devices; of glibc's with the tunable glibc.mem.decorate_maps.
@@ -119,10 +119,11 @@ def _read_one(recorded: object, begin_ns: int) -> MemoryUse | None:
         return None
     pid, timestamp_ns, tracked = (int(number or 0) for number in numbers)
     parts = tuple(_known_parts(recorded["parts"]))
-    caches = None
-    if recorded.get("by_block") is True:
-        caches = sum(resident for name, resident, _ in parts if name == "allocator") - tracked
-    return MemoryUse(pid, max(0, timestamp_ns - begin_ns), tracked, parts, caches)
+    is_by_block = recorded.get("by_block") is True
+    of_tracked = ("allocator",) if is_by_block else OF_HEAP
+    beside = sum(resident for name, resident, _ in parts if name in of_tracked) - tracked
+    caches = max(0, beside) if is_by_block else None
+    return MemoryUse(pid, max(0, timestamp_ns - begin_ns), tracked, parts, caches, max(0, -beside))
 
 
 def _known_parts(parts: dict[str, Any]) -> Iterator[tuple[str, int, int]]:

@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis.balance import is_unread, is_unused, unowned_growth
+from memleak_android.host.analysis.balance import (
+    growth_of_regions,
+    is_unread,
+    is_unused,
+    new_regions,
+    steady_regions,
+    unowned_growth,
+    with_growing_regions,
+)
 from memleak_android.host.analysis.block_sums import (
     BlockSums,
     StackSums,
@@ -16,10 +24,9 @@ from memleak_android.host.analysis.block_sums import (
     without_stacks,
 )
 from memleak_android.host.analysis.coverage import judge_coverage
-from memleak_android.host.analysis.growth_by_place import judge_places
+from memleak_android.host.analysis.growth_by_place import judge_places, with_packages
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
 from memleak_android.host.analysis.memory_use import read_memory
-from memleak_android.host.analysis.place_packages import with_packages
 from memleak_android.host.analysis.process_sums import process_names, process_sums, shares_by_stack
 from memleak_android.host.analysis.provenance import read_provenance
 from memleak_android.host.analysis.sites import (
@@ -39,7 +46,7 @@ from memleak_android.host.profile.answer import MemoryLimit
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
 from memleak_android.host.profile.field_types import NO_LEAKS
-from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend, UnownedGrowth, UnownedPart
 from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
 from memleak_android.host.profile.profile import (
     CallSite,
@@ -55,12 +62,11 @@ from memleak_android.host.profile.profile import (
     Totals,
     Unwinding,
 )
+from memleak_android.host.profile.runtime_sites import imports_python_module
 from memleak_android.host.profile.site_id import PlaceNumbers
-from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import (
-    FIRST_PAIR_FUNCTION,
     FIRST_REGION_FUNCTION,
     STOP,
     ArchNumber,
@@ -108,7 +114,7 @@ def make_profile(
     namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, tracing, view.ownership)
     shown = sums.shown
     if not tracing.lists_regions:
-        shown = without_stacks(shown, _steady_regions(survivors.stacks, growth))
+        shown = without_stacks(shown, steady_regions(survivors.stacks, growth))
     shown = largest_sums(shown, growth.by_stack, view.most_sites) if view.most_sites else shown
     shares = shares_by_stack(sums.shown_by_process)
     numbers = PlaceNumbers()
@@ -117,11 +123,15 @@ def make_profile(
     totals = make_totals(capture, survivors.snapshot, sums)
     now_ns = survivors.snapshot.timestamp_ns or capture.last_timestamp_ns
     begin_ns, is_end = _begin_ns(capture), view.warmup_ns is not None
-    reserved = _growth_of_regions(survivors.stacks, growth)
+    reserved = growth_of_regions(survivors.stacks, growth)
     heap_growth = _heap_growth(survivors.stacks, growth)
     has_owner = _has_owner([*growth.by_stack.values(), *([heap_growth] if heap_growth else [])], sites)
-    unowned = _that_counts(_unowned(capture, view, begin_ns, now_ns), reserved, totals, has_owner)
-    owned = (UnownedPart.RESIDENT, *([UnownedPart.REGIONS] if reserved else []))
+    # Imported modules own resident memory (has_owner), but the program does not grow by them.
+    growth = growth.without_once(namer.with_frame(imports_python_module))
+    heap_growth = _heap_growth(survivors.stacks, growth)
+    counts = _that_counts(_unowned(capture, view, begin_ns, now_ns), reserved, totals, has_owner)
+    unowned = with_growing_regions(counts, new_regions(survivors.stacks, growth), reserved)
+    owned = (UnownedPart.RESIDENT, UnownedPart.GROWING_REGIONS, *([UnownedPart.REGIONS] if reserved else []))
     without_owner = [each for each in unowned if each.part not in owned]
     unread = _is_unbalanced(capture, view, begin_ns, now_ns, growth.span)
     coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, without_owner, unread)
@@ -148,8 +158,12 @@ def make_profile(
         places=judge_places(sites, holding_stacks(shown), numbers, growth, namer),
         heap_growth=heap_growth if tracing.traces_heap else None,
     )
-    if not is_end:
-        return profile
+    return _answered(profile, capture, survivors, symbolizer, view) if is_end else profile
+
+
+def _answered(
+    profile: Profile, capture: Capture, survivors: Survivors, symbolizer: Symbolizer, view: View
+) -> Profile:
     places = with_packages(profile.places, survivors.files, symbolizer.packages)
     limits = _limits(capture, view, profile.memory)
     return replace(profile, answer=answer_of(profile), limits=limits, places=places)
@@ -195,11 +209,12 @@ def _has_owner(judged: Sequence[Growth], sites: Sequence[CallSite]) -> bool:
 def _that_counts(
     unowned: Sequence[UnownedGrowth], reserved: float, totals: Totals, has_owner: bool
 ) -> tuple[UnownedGrowth, ...]:
-    """reserved: bytes per second of regions that grow. Their own stacks tell of them where they are used."""
+    """reserved: bytes per second of regions that grow. Their own stacks tell of them where they are used, and no others grow."""
     left_out = set[UnownedPart]()
     if totals.untracked_frees < _OLDER_SHARE_MIN * totals.inuse_objects or not totals.untracked_frees:
         left_out.add(UnownedPart.OLDER)
-    if reserved and not any(one.part is UnownedPart.REGIONS and is_unused(one, reserved) for one in unowned):
+    written = [one for one in unowned if one.part is UnownedPart.REGIONS]
+    if reserved and not any(is_unused(one, reserved) or one.low > reserved for one in written):
         left_out.add(UnownedPart.REGIONS)
     if has_owner or {each.part for each in unowned} - {UnownedPart.RESIDENT, UnownedPart.OLDER}:
         left_out.add(UnownedPart.RESIDENT)
@@ -219,28 +234,6 @@ def _sums_and_growth(
     if view.warmup_ns is None:
         return keys, sums, SessionGrowth(None, {})
     return keys, sums, session_growth(capture, held, keys, now_ns, view.warmup_ns, view.cooldown_ns)
-
-
-def _growth_of_regions(table: StackTable, growth: SessionGrowth) -> float:
-    """Bytes per second that regions which grow reserve; 0 = none does."""
-    is_of_regions = _is_of_regions(table)
-    found = growth.by_stack.items()
-    return sum(
-        each.bytes_per_s for stack, each in found if each.trend is Trend.GROWS and is_of_regions[stack]
-    )
-
-
-def _is_of_regions(table: StackTable) -> NDArray[np.bool_]:
-    """By stack: a call of the mmap family."""
-    function = table.traces["function"][table.first_trace]
-    return np.asarray((function >= FIRST_REGION_FUNCTION) & (function < FIRST_PAIR_FUNCTION))
-
-
-def _steady_regions(table: StackTable, growth: SessionGrowth) -> NDArray[np.bool_]:
-    """By stack: a call of the mmap family whose regions do not grow."""
-    is_steady = _is_of_regions(table)
-    is_steady[[stack for stack, each in growth.by_stack.items() if each.trend is Trend.GROWS]] = False
-    return is_steady
 
 
 def _begin_ns(capture: Capture) -> int:

@@ -111,6 +111,11 @@ class SiteNamer:
                 frames = tuple(chain((calls[function],), chain.from_iterable(map(frames_of, numbers))))
                 yield frames, id_of_parts([identities[function], *map(identity_of, numbers)])
 
+    def with_frame(self, is_sought: Callable[[Frame], bool]) -> NDArray[np.bool_]:
+        """(n_stacks,) of the resolved ones: those with such a frame."""
+        frames = np.array([any(map(is_sought, each)) for each in self._frames], bool)
+        return self.table.use_one_of(self.table.first_trace, frames)
+
     def ids_of(self, stacks: NDArray[np.int64]) -> list[str]:
         """The sites' ids of these stacks."""
         self.resolve(np.unique(stacks))

@@ -223,9 +223,6 @@ class Capture:
         self.high_water.replace_snapshot(held, self.whole.live)
         self.is_whole_extra = False
 
-    def _add_sites(self, block: Block, offset: int) -> None:
-        self._sites.add(payloads.decode_chunk(block).rows)
-
     def _add_sums(self, block: Block, offset: int) -> None:
         """HELD or PEAK: sums of an earlier snapshot, or of the peak."""
         is_peak, chunk = block.kind == BlockKind.PEAK, payloads.decode_chunk(block)
@@ -244,9 +241,6 @@ class Capture:
         # A long session sends them often, rarely changed, and not in order of time: each thread sends its own.
         text = self._maps_texts.setdefault(maps.text, maps.text)
         self.maps.append(payloads.Maps(maps.timestamp_ns, maps.pid, text))
-
-    def _add_python_code(self, block: Block, offset: int) -> None:
-        self.python.add(payloads.decode_python_code(block.payload))
 
     def _add_exit_stop(self, block: Block, offset: int) -> None:
         self.exit_stop = payloads.decode_exit_stop(block.payload)
@@ -304,14 +298,14 @@ _READERS: dict[BlockKind, Callable[[Capture, Block, int], None]] = {
     BlockKind.KEYS: Capture._add_chunk,
     BlockKind.MAPS: Capture._add_maps,
     BlockKind.EXIT_STOP: Capture._add_exit_stop,
-    BlockKind.PYTHON_CODE: Capture._add_python_code,
+    BlockKind.PYTHON_CODE: lambda self, block, _: self.python.add(payloads.decode_python_code(block.payload)),
     BlockKind.STATUS: Capture._add_status,
     BlockKind.END: Capture._add_end,
     BlockKind.SESSION: Capture._add_session,
     BlockKind.MODULES: Capture._add_modules,
     BlockKind.FILES: Capture._add_files,
     BlockKind.TRACES: Capture._add_traces,
-    BlockKind.SITES: Capture._add_sites,
+    BlockKind.SITES: lambda self, block, _: self._sites.add(payloads.decode_chunk(block).rows),
     BlockKind.HELD: Capture._add_sums,
     BlockKind.PEAK: Capture._add_sums,
     BlockKind.HIGH_WATER: Capture._add_high_water,

@@ -31,11 +31,13 @@ from memleak_android.host.wire.blocks import (
     Rows,
     SiteFlag,
 )
+from memleak_android.host.wire.packed import distinct
 
 EMPTY_SNAPSHOT = Snapshot(0, 0, np.empty(0, LIVE_ROW), np.empty(0, KEY_ROW), is_whole=False)
 
 
 TOP_KEYS_MAX = 1_000  # by each measure
+_BEFORE_EXIT = 3  # snapshots: in the last of them an ending program may have given all back
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Survivors:
 def find_survivors(capture: Capture, unwinder: StackUnwinder, with_past: bool = False) -> Survivors:
     """The blocks of the last whole snapshot with their stacks.
 
-    with_past: unwinds also what held most at the peak and what allocated most, even if it holds nothing any more.
+    with_past: unwinds also what held most at the peak or before the end, and what allocated most, even if it holds nothing any more.
     """
     snapshot, references = capture.snapshot or EMPTY_SNAPSHOT, capture.evidence()
     spaces = AddressSpaces(capture.maps, capture.mappings, capture.processes)
@@ -67,7 +69,8 @@ def find_survivors(capture: Capture, unwinder: StackUnwinder, with_past: bool = 
     attributed = attribution.attribute(snapshot.live, references, spaces.parents)
     wanted = attribution.evidence_of_held_keys(snapshot.live, attributed, references)
     if with_past:
-        keys = _top_keys(capture.high_water.at, snapshot.keys)
+        past = [capture.high_water.at, *capture.key_history.instants[-_BEFORE_EXIT:]]
+        keys = top_keys([each for each in past if each], snapshot.keys)
         wanted = np.union1d(wanted, _first_evidence(references, keys))
     images = spaces.images(references["pid"], references["timestamp_ns"])
     evidence = EvidenceView(references[wanted], references["timestamp_ns"][wanted], images[wanted])
@@ -92,14 +95,14 @@ def find_survivors(capture: Capture, unwinder: StackUnwinder, with_past: bool = 
     return Survivors(snapshot, trace, is_approximate, unwinder.stacks, unwinder.files.files, agreement)
 
 
-def _top_keys(peak: KeySnapshot | None, keys: Rows) -> NDArray[np.uint64]:
-    """Identities (key_identity) of the keys that held most at the peak, and that allocated most bytes and blocks.
+def top_keys(past: Sequence[KeySnapshot], keys: Rows) -> NDArray[np.uint64]:
+    """Identities (key_identity) of the keys that held most at an instant, and that allocated most bytes and blocks.
 
     keys: KEY_ROW at the end.
     """
-    at_peak = _largest(peak.rows, peak.rows["space"]) if peak is not None else np.empty(0, np.uint64)
+    held = [_largest(each.rows, each.rows["space"]) for each in past]
     by_count, by_space = (_largest(keys, keys[name]) for name in ("alloc_objects", "alloc_bytes"))
-    return np.unique(np.concatenate([at_peak, by_count, by_space]))
+    return np.unique(np.concatenate([*held, by_count, by_space]))
 
 
 def _largest(rows: Rows, weight: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -125,9 +128,8 @@ def _moved(live: Rows, references: Rows, spaces: AddressSpaces) -> tuple[NDArray
     moved = np.flatnonzero(images != spaces.images(references["pid"], references["timestamp_ns"]))
     chosen = moved
     if len(moved):  # one time for all blocks of a record and an image
-        pairs = np.stack([references["sequence"][moved].astype(np.int64), images[moved]], axis=1)
-        _, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-        chosen = moved[first][inverse.reshape(-1)]
+        first, pair = distinct(references["sequence"][moved], images[moved])
+        chosen = moved[first][pair]
     return moved, EvidenceView(references[chosen], live["timestamp_ns"][chosen], images[chosen])
 
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from math import hypot
 
 from memleak_android.host.profile.answer import Answer, AnswerState, Place
-from memleak_android.host.profile.coverage import GOOD, Condition
 from memleak_android.host.profile.coverage import Answer as Met
+from memleak_android.host.profile.coverage import Condition
 from memleak_android.host.profile.field_types import BYTE, NO_LEAKS
-from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.growth import Growth, Trend, UnownedGrowth, UnownedPart, grows
 from memleak_android.host.profile.profile import Profile
-from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 
 # What grows by less is named in one line, and no leak: of all that rose, and of what is held.
 SHARE_OF_RISE_MIN = 0.01
@@ -62,22 +61,32 @@ def growing_places(profile: Profile, places: Sequence[Place]) -> list[Place]:
     for one in places:
         held[one.unit] += one.space
         risen[one.unit] += max(0, one.growth.rise) if one.growth is not None else 0
-    held[BYTE] = profile.totals.inuse_space
+    held[BYTE] = _held(profile)
     least = {unit: max(SHARE_OF_RISE_MIN * risen[unit], SHARE_OF_HELD_MIN * held[unit]) for unit in held}
-    growing = [
-        one for one in places if one.growth and _grows(one.growth) and one.growth.rise >= least[one.unit]
-    ]
-    return sorted(growing, key=lambda one: (one.unit != BYTE, -(one.growth.bytes_per_s if one.growth else 0)))
+    return [one for one in _that_grow(places) if one.growth and one.growth.rise >= least[one.unit]]
+
+
+def slow_places(profile: Profile, places: Sequence[Place]) -> list[Place]:
+    """Those that grow, by too little to be growing_places()."""
+    growing = set(map(id, growing_places(profile, places)))
+    return [one for one in _that_grow(places) if id(one) not in growing]
+
+
+def _that_grow(places: Sequence[Place]) -> list[Place]:
+    found = [one for one in places if grows(one.growth)]
+    return sorted(found, key=lambda one: (one.unit != BYTE, -(one.growth.bytes_per_s if one.growth else 0)))
+
+
+def _held(profile: Profile) -> int:
+    """Of a process that was attached to what is resident, if that is more: blocks from before are not counted, yet held."""
+    resident = sum(use.heap for use in profile.memory)
+    return max(profile.totals.inuse_space, resident if profile.target.attached else 0)
 
 
 def leading_unit(profile: Profile, growing: Sequence[Place]) -> str:
     """Of the program's growth: growth of another unit is not part of its sum."""
     is_counted = growing and growing[0].unit != BYTE and not profile.unowned
     return growing[0].unit if is_counted else BYTE
-
-
-def _grows(growth: Growth | None) -> bool:
-    return growth is not None and growth.trend is Trend.GROWS and growth.low > 0
 
 
 def _rates(profile: Profile, places: Sequence[Place], growing: Sequence[Place]) -> list[Growth]:
@@ -94,25 +103,33 @@ def _of_memory(each: UnownedGrowth) -> Growth:
 
 
 def _rates_of_places(profile: Profile, places: Sequence[Place], growing: Sequence[Place]) -> list[Growth]:
-    """Of one unit. Of regions that are mostly reserved, what is written to."""
+    """Of one unit. Of regions that are mostly reserved, or that many functions take, what is written to."""
     unit = leading_unit(profile, growing)
     growing = [one for one in growing if one.unit == unit]
     rates = [one.growth for one in growing if one.growth is not None]
     for each in profile.unowned:
-        if each.part is UnownedPart.REGIONS and any(one.kind == "mmap" for one in growing):
+        is_of_places = each.part is UnownedPart.REGIONS and any(one.kind == "mmap" for one in growing)
+        if is_of_places or each.part is UnownedPart.GROWING_REGIONS:
             rates = [one.growth for one in growing if one.growth is not None and one.kind != "mmap"]
             rates.append(_of_memory(each))
     in_all = profile.heap_growth
     is_whole = unit == BYTE and len(places) == len(profile.places)
-    if in_all and _grows(in_all) and is_whole and in_all.low > sum(each.bytes_per_s for each in rates):
+    matters = in_all is not None and in_all.rise >= SHARE_OF_HELD_MIN * _held(profile)
+    if (
+        in_all
+        and grows(in_all)
+        and matters
+        and is_whole
+        and in_all.low > sum(each.bytes_per_s for each in rates)
+    ):
         return [in_all]
     return rates
 
 
 def _spread(places: Sequence[Place], in_all: Growth | None) -> int:
-    """Places that rose; 0 = they explain less than half of what the heap rose by."""
+    """Places that rose; 0 = the heap does not grow, or they explain less than half of what it rose by."""
     rises = [one.growth.rise for one in places if one.growth is not None and one.growth.rise > 0]
-    return len(rises) if in_all is not None and sum(rises) >= in_all.rise / 2 else 0
+    return len(rises) if in_all is not None and grows(in_all) and sum(rises) >= in_all.rise / 2 else 0
 
 
 def growth_of_places(profile: Profile) -> Growth | None:
@@ -168,33 +185,21 @@ def _turns_over(profile: Profile, growth: Growth) -> str:
 
 def unseen(profile: Profile) -> str:
     """Why memory may have grown, or be held, unseen; "" = it was seen."""
-    reasons = [
-        reason
-        for finding in profile.coverage
-        if finding.condition in _SEES_GROWTH and finding.answer not in GOOD
-        for reason in finding.reasons
-    ]
-    return reasons[0] if reasons else ""
+    return _reason(profile, _SEES_GROWTH, (Met.UNKNOWN, Met.NO))
 
 
 def _left_out(profile: Profile) -> str:
     """Why a part of the program was not measured on purpose (Python's objects by BPF); "" = all was. That part may grow."""
-    reasons = [
-        reason
-        for finding in profile.coverage
-        if finding.condition is Condition.PROGRAMS and finding.answer is Met.TOLERATED
-        for reason in finding.reasons
-    ]
-    return reasons[0] if reasons else ""
+    return _reason(profile, (Condition.PROGRAMS,), (Met.TOLERATED,))
 
 
 def _beyond_blocks(profile: Profile) -> str:
     """Why growth cannot be told though no block and no region grows; "" = the kernel's figures do not grow either."""
     beyond = [_BEYOND_BLOCKS[each.part] for each in profile.unowned if each.part in _BEYOND_BLOCKS]
-    unknown = [
-        reason
-        for finding in profile.coverage
-        if finding.condition is Condition.BALANCE and finding.answer is Met.UNKNOWN
-        for reason in finding.reasons
-    ]
-    return next(iter([*beyond, *unknown]), "")
+    return next(iter(beyond), "") or _reason(profile, (Condition.BALANCE,), (Met.UNKNOWN,))
+
+
+def _reason(profile: Profile, conditions: Sequence[Condition], answers: Sequence[Met]) -> str:
+    """The first for one of these answers to one of these conditions; "" = none."""
+    found = (one for one in profile.coverage if one.condition in conditions and one.answer in answers)
+    return next((reason for finding in found for reason in finding.reasons), "")

@@ -1,8 +1,8 @@
 """Which frame of a stack answers for its memory: the innermost that the program's authors wrote."""
 
 import re
-from collections.abc import Sequence
-from enum import Enum, auto
+from collections.abc import Iterator, Sequence
+from enum import IntEnum, auto
 from functools import lru_cache
 
 from memleak_android.host.profile.ownership import Owner
@@ -45,10 +45,13 @@ _WRAPPER = re.compile(
     r"|_?e(m|c|re|safe_m)alloc(_\w+)?|_?estrn?dup|zend_mm_alloc\w*|__zend_(m|c|re)alloc"  # PHP
     r"|jv_mem_(alloc|calloc|realloc|strdup)\w*|jv_alloc_\w+"  # jq
     r"|ngx_(alloc|calloc|palloc|pnalloc|pcalloc|palloc_\w+)|apr_p?(palloc|calloc)(_debug)?|pool_alloc"  # nginx, APR
+    r"|default_(m|c|re)alloc|PyDataMem_(User)?(RE)?NEW(_ZEROED)?|_?npy_alloc_cache\w*"  # NumPy
+    r"|lexbor_\w+"  # lexbor's core: pools, arrays, trees
     r"|palloc0?|MemoryContextAlloc\w*|AllocSet(Alloc|Realloc)\w*|_?talloc_\w+"  # PostgreSQL, Samba
     r"|_?PyObject_(Malloc|Calloc|Realloc)|_?PyMem_(Raw)?(Malloc|Calloc|Realloc)|_PyObject_GC_\w+"  # CPython
+    r"|_Py(Object|Mem)_Arena\w*|_PyObject_VirtualAlloc|(allocate|push)_chunk|_PyThreadState_(Bump|Push)\w*"  # its arenas, frames
     r"|Perl_safesys(m|c|re)alloc|lua[ML]_\w*alloc\w*|l_alloc"  # Perl, Lua
-    r"|(os::(m|re)alloc|(Rea|A)llocateHeap)\(.*\)"  # HotSpot
+    r"|(os::(m|re)alloc|(Rea|A)llocateHeap|(memory|region)::(re)?allocate)\(.*\)|allocate_default_page\(.*\)"  # HotSpot, Z3
     r"|__rust_(re)?alloc(_zeroed)?|__rg_(re)?alloc|__rdl_(re)?alloc\w*|mi_(heap_)?(m|c|re)alloc\w*|je_(m|c|re)alloc\w*"
 )
 # It passes on calls of ctypes, cffi, Ruby's fiddle, JNA: the caller or the called library answers. Wheels have a copy of their own.
@@ -58,8 +61,10 @@ _INTERPRETER = re.compile(
     r"(.*/)?(node(js)?|libnode\.so[\w.]*|ruby[\d.]*|libruby[\w.-]*|perl[\d.]*|libperl\.so[\w.]*|php[\d.-]*\w*|libphp[\w.]*"
     r"|lua[\d.]*|luajit[\w.-]*|liblua[\w.-]*|java|libjvm\.so)"
 )
+# The object that a new arena of CPython was made for is any that came next: its callers tell nothing.
+_ARENA = frozenset(("new_arena", "allocate_from_new_pool"))
 _EVALUATES = re.compile(
-    r"_?PyEval_(Eval|Vector).*|Builtins_JSEntry\w*|Builtins_Interpreter\w*|(rb_)?vm_exec(_core)?|Perl_runops_\w+"
+    r"_?PyEval_Eval.*|Builtins_JSEntry\w*|Builtins_Interpreter\w*|(rb_)?vm_exec(_core)?|Perl_runops_\w+"
     r"|execute_ex|zend_execute(_scripts)?|luaV_execute|lj_BC_\w+"
 )
 
@@ -122,9 +127,7 @@ def _innermost(frames: Sequence[Frame]) -> list[tuple[Frame, "Role"]]:
     """Up to interpreted code; where its frames are known and none so far is the program's own, up to the code that called it …"""
     found = list[tuple[Frame, Role]]()
     has_own = has_scripts = False
-    for frame in frames:
-        if not (frame.module or frame.address):
-            continue
+    for frame in _meaningful(frames):
         role = _role_of(frame)
         found.append((frame, role))
         has_own |= role is Role.OWN
@@ -135,7 +138,7 @@ def _innermost(frames: Sequence[Frame]) -> list[tuple[Frame, "Role"]]:
     return _as_program(found)
 
 
-class Role(Enum):
+class Role(IntEnum):
     """What a frame is to the memory that its callees allocated."""
 
     ALLOCATOR = auto()
@@ -149,7 +152,16 @@ class Role(Enum):
 
 def roles(frames: Sequence[Frame]) -> list[tuple[Frame, Role]]:
     """Without the traced function itself, as sites.py puts it first."""
-    return _as_program([(frame, _role_of(frame)) for frame in frames if frame.module or frame.address])
+    return _as_program([(frame, _role_of(frame)) for frame in _meaningful(frames)])
+
+
+def _meaningful(frames: Sequence[Frame]) -> Iterator[Frame]:
+    """Those with an address or a module, none outside of an arena."""
+    for frame in frames:
+        if frame.module or frame.address:
+            yield frame
+            if frame.function in _ARENA and PYTHON_MODULE.fullmatch(frame.module):
+                return
 
 
 def _as_program(found: list[tuple[Frame, Role]]) -> list[tuple[Frame, Role]]:

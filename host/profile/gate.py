@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from math import hypot
 
 from memleak_android.host.errors import UsageError
+from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.answering import answer_of, counted_places, growing_places, growth_of_places
 from memleak_android.host.profile.comparison import compare, merged_sites
 from memleak_android.host.profile.field_types import NO_LEAKS, common_unit
 from memleak_android.host.profile.gate_result import Gate, GrowthGate, SuppressionUse
-from memleak_android.host.profile.growth import Growth, Trend
-from memleak_android.host.profile.profile import CallSite, Measurement, Profile
+from memleak_android.host.profile.growth import Trend, UnownedPart
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile, SiteSum
 from memleak_android.host.profile.suppressions import Suppressions
-from memleak_android.host.profile.unowned import UnownedPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,15 @@ def not_judged(profile: Profile) -> str:
     instants = span.instants if span is not None else 1
     needed = f", {span.needed} are needed" if span is not None else ""
     return f"growth is not judged, and has a limit: {instants} snapshot{'s' * (instants != 1)}{needed}"
+
+
+def _not_known(profile: Profile, limit: GrowthLimit) -> str:
+    """Why growth may exceed the limit unseen; "" if it cannot. Memory beyond the blocks that grows by less is within it."""
+    beyond = [each for each in profile.unowned if limit.is_by_run or each.high > limit.rate]
+    answer = answer_of(replace(profile, unowned=tuple(beyond)))
+    if profile.answer is None or answer.state is not AnswerState.CANNOT_TELL:
+        return ""
+    return f"growth is not known, and has a limit: {answer.why}"
 
 
 def weigh_growth(
@@ -72,12 +81,8 @@ def _rates(sites: Sequence[CallSite], run_s: float) -> dict[str, tuple[float, fl
             continue
         rate, error = found.get(site.id, (0.0, 0.0))
         scale = site.growth.run_s / run_s if run_s and site.growth.run_s else 1.0
-        found[site.id] = rate + site.growth.bytes_per_s * scale, hypot(error, _error(site.growth) * scale)
+        found[site.id] = rate + site.growth.bytes_per_s * scale, hypot(error, site.growth.error * scale)
     return found
-
-
-def _error(growth: Growth) -> float:
-    return (growth.high - growth.low) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +113,6 @@ class GateRules:
         return not (self.limit or self.suppressions or self.baseline or self.growth)
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
-    """Bytes and blocks that count for one site id."""
-
-    id: str
-    space: int
-    objects: int
-
-
 def judge(profile: Profile, rules: GateRules) -> Profile:
     """The profile with its gate and suppressed sites; unchanged without rules."""
     if rules.is_empty:
@@ -124,7 +120,7 @@ def judge(profile: Profile, rules: GateRules) -> Profile:
     profile = _with_suppressed(profile, rules.suppressions)
     if profile.answer is not None:
         profile = replace(profile, answer=answer_of(profile))
-    if rules.growth and (reason := not_judged(profile)):
+    if rules.growth and (reason := not_judged(profile) or _not_known(profile, rules.growth)):
         notes = tuple(dict.fromkeys((reason, *profile.notes)))
         profile = replace(profile, notes=notes, measurement=Measurement.INCOMPLETE)
     counts = sorted(_counts(profile, rules), key=lambda count: (-count.space, -count.objects, count.id))
@@ -150,7 +146,7 @@ def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
     growth, growing = weigh_growth(rules.growth, sites, rules.baseline[0] if rules.baseline else None)
     in_all = growth_of_places(profile)
     if in_all is not None and not rules.baseline and in_all.bytes_per_s > growth.rate:
-        growth = replace(growth, rate=in_all.bytes_per_s, error=_error(in_all))
+        growth = replace(growth, rate=in_all.bytes_per_s, error=in_all.error)
         growing = growing or _ids_of_growing_places(profile)
     if not rules.growth.is_by_run:
         unowned = [each for each in profile.unowned if each.part is UnownedPart.MAPPINGS]
@@ -189,18 +185,18 @@ def _uses(sites: Sequence[CallSite], templates: Sequence[str]) -> tuple[Suppress
     return tuple(used)
 
 
-def _counts(profile: Profile, rules: GateRules) -> list[_Count]:
+def _counts(profile: Profile, rules: GateRules) -> list[SiteSum]:
     """Counted bytes and blocks by site id; blocks without a stack have the id ""."""
     sites = [site for site in profile.sites if site.kind not in NO_LEAKS and not site.suppressed_by]
     counted = merged_sites(sites)
     totals = profile.totals
     if rules.baseline is None:
-        counts = [_Count(site.id, site.inuse_space, site.inuse_objects) for site in counted.values()]
-        counts.append(_Count("", totals.unattributed_space, totals.unattributed_objects))
+        counts = [SiteSum(site.id, site.inuse_space, site.inuse_objects) for site in counted.values()]
+        counts.append(SiteSum("", totals.unattributed_space, totals.unattributed_objects))
     else:
         comparison = compare(rules.baseline[0], profile)
         growth = [change for change in comparison.changes if change.id in counted]
-        counts = [_Count(grown.id, max(0, grown.space), max(0, grown.objects)) for grown in growth]
+        counts = [SiteSum(grown.id, max(0, grown.space), max(0, grown.objects)) for grown in growth]
         old, new = comparison.unattributed
-        counts.append(_Count("", max(0, new.space - old.space), max(0, new.objects - old.objects)))
+        counts.append(SiteSum("", max(0, new.space - old.space), max(0, new.objects - old.objects)))
     return [count for count in counts if count.space or count.objects]

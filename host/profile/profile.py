@@ -24,9 +24,8 @@ from memleak_android.host.profile.field_types import (
     common_unit,
 )
 from memleak_android.host.profile.gate_result import Gate
-from memleak_android.host.profile.growth import Growth, GrowthSpan
+from memleak_android.host.profile.growth import Growth, GrowthSpan, UnownedGrowth
 from memleak_android.host.profile.ownership import Owner
-from memleak_android.host.profile.unowned import UnownedGrowth
 
 
 class Measurement(StrEnum):
@@ -292,6 +291,10 @@ class PastSite:
 
 
 CACHES = "the allocator's resident bytes that are not tracked, estimated: free memory, headers, older blocks"
+OF_HEAP = ("allocator", "anonymous")  # parts
+UNTOUCHED = (
+    "bytes of the tracked ones that are not resident, at least: reserved and never touched, or swapped out"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +308,13 @@ class MemoryUse:
     elapsed_ns: Count
     tracked: Count
     parts: tuple[tuple[str, int, int], ...]
-    caches: Annotated[int, Meta(description=CACHES)] | None = None
+    caches: Annotated[Count, Meta(description=CACHES)] | None = None
+    untouched: Annotated[Count, Meta(description=UNTOUCHED)] = 0
+
+    @property
+    def heap(self) -> int:
+        """Resident bytes where a heap may be."""
+        return sum(resident for name, resident, _ in self.parts if name in OF_HEAP)
 
 
 PEAK_LEVEL = "bytes, the most by counters that are read about four times a second; null: unknown"

@@ -1,4 +1,4 @@
-"""Recognizes stacks that hold memory of the C/C++ runtime itself."""
+"""Recognizes modules: generated code, and stacks that hold memory of the C/C++ runtime itself."""
 
 import re
 from collections.abc import Sequence
@@ -108,6 +108,8 @@ STATIC_RULES: tuple[Rule, ...] = tuple(
 RUNTIME_MODULE = re.compile(f"({LOADER}|{LIBC}|{LIBSTDCXX}|{LIBGCC})")
 PYTHON_MODULE = re.compile(r"(.*/)?(python[\d.]*[dmt]?|libpython[\w.-]*|lib-dynload/.*)")
 PYTHON_FRAMES = "[python]"  # the module of frames in Python
+PYTHON_IMPORT_FILES = "<frozen importlib"  # what their names begin with
+_PYTHON_IMPORT = re.compile(r"PyImport_ImportModuleLevel(Object)?|import_find_and_load")  # Python/import.c
 JIT_FRAMES = "[JIT]"  # of generated code that its compiler has named
 SCRIPT_FRAMES = frozenset({PYTHON_FRAMES, JIT_FRAMES})
 PYTHON_INTERFACE = "PyMem_SetAllocator"  # exported by interpreters whose objects do not come by malloc
@@ -175,8 +177,35 @@ def is_runtime(module: str) -> bool:
     return RUNTIME_MODULE.fullmatch(module_name(module)) is not None
 
 
+def imports_python_module(frame: Frame) -> bool:
+    """Whether the code that the frame calls runs once in a process: Python keeps the module."""
+    if frame.module == PYTHON_FRAMES:
+        return (frame.file or "").startswith(PYTHON_IMPORT_FILES)
+    return _PYTHON_IMPORT.fullmatch(frame.function) is not None
+
+
 def _runtime_part(frames: Sequence[Frame]) -> Sequence[Frame]:
     for i, frame in enumerate(frames):
         if not is_runtime(frame.module):
             return frames[:i]
     return frames
+
+
+ANONYMOUS = "[anon]"  # executable memory that has no name
+
+# ART's code caches: art/runtime/jit/jit_memory_region.cc (jit-cache, jit-zygote-cache by memfd_create(2); before Android 10
+# ashmem), art/libartbase/base/mem_map.cc (the prefix dalvik-). Other compilers' by the names that they give their memory
+# (prctl(2), PR_SET_VMA_ANON_NAME; memfd_create(2)).
+_CODE_CACHE = re.compile(
+    r"/memfd:jit-(zygote-)?cache( \(deleted\))?|/dev/ashmem/dalvik-[^/]*jit[^/]*( \(deleted\))?|\[anon:(?i:.*jit.*)\]"
+)
+
+
+def is_generated(path: str) -> bool:
+    """Tests a mapping's path. Addresses in generated code mean nothing in another run."""
+    return path == ANONYMOUS or path.startswith("[anon:") or _CODE_CACHE.fullmatch(path) is not None
+
+
+def code_label(path: str) -> str:
+    """The label: `[JIT]` if the memory is named so, else `[generated code]`."""
+    return "[JIT]" if _CODE_CACHE.fullmatch(path) else "[generated code]"

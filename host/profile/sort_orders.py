@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from memleak_android.host.profile.answer import Place
 from memleak_android.host.profile.growth import Trend
 from memleak_android.host.profile.profile import CallSite
 
@@ -14,20 +15,12 @@ def _size(space: Any, objects: Any, rate: Any) -> Any:
     return space
 
 
-def _count(space: Any, objects: Any, rate: Any) -> Any:
-    return objects
-
-
-def _growth(space: Any, objects: Any, rate: Any) -> Any:
-    return rate
-
-
 # Weights of bytes, blocks and growth (bytes per second), of one site or as columns of many: largest first.
 # peak and churn have a section of their own in the reports.
 WEIGHTS: dict[Sort, Weight] = {
     "size": _size,
-    "count": _count,
-    "growth": _growth,
+    "count": lambda space, objects, rate: objects,
+    "growth": lambda space, objects, rate: rate,
     "peak": _size,
     "churn": _size,
 }
@@ -43,7 +36,7 @@ def sorted_sites(sites: Iterable[CallSite], sort: Sort) -> list[CallSite]:
     return sorted(sites, key=key)
 
 
-def growth_rate(site: CallSite) -> float:
-    """Bytes per second of a site that grows, else 0."""
-    growth = site.growth
+def growth_rate(one: CallSite | Place) -> float:
+    """Bytes per second of a site or place that grows, else 0."""
+    growth = one.growth
     return growth.bytes_per_s if growth is not None and growth.trend is Trend.GROWS else 0.0

@@ -83,10 +83,11 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
 
 
 def _held_blocks(capture: Capture, survivors: Survivors) -> Iterator[Block]:
-    """Earlier snapshots of the keys that hold something at the end."""
-    held_now = np.unique(key_identity(survivors.snapshot.live))
+    """Earlier snapshots of the keys that hold something at the end or have a stack: what exit handlers freed has grown, too."""
+    tables = survivors.snapshot.live, survivors.stacks.traces
+    known = np.unique(np.concatenate([key_identity(each) for each in tables]))
     for number, past in enumerate(capture.key_history.instants):
-        rows = past.rows[np.isin(key_identity(past.rows), held_now)]
+        rows = past.rows[np.isin(key_identity(past.rows), known)]
         yield from _chunks(BlockKind.HELD, number, past.timestamp_ns, rows)
 
 

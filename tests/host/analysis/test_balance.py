@@ -14,7 +14,7 @@ from memleak_android.host.analysis.balance import (
     unowned_growth,
 )
 from memleak_android.host.analysis.memory_use import Mapping
-from memleak_android.host.profile.unowned import MappingSum, UnownedPart
+from memleak_android.host.profile.growth import MappingSum, UnownedPart
 from memleak_android.host.wire.blocks import Function
 from tests.support.builders.blocks import live_rows
 
@@ -47,6 +47,26 @@ def test_what_blocks_and_regions_cover() -> None:
     assert (found.unowned, found.kept, found.mapped) == (36 * KB, (64 - 12 + 20) * KB, (128 + 4) * KB)
     assert found.resident == (128 + 64 + 20 + 4) * KB
     assert found.largest == (MappingSum("", 32 * KB, 1), MappingSum("/memfd:x", 4 * KB, 1))
+
+
+@pytest.mark.parametrize(
+    ("start", "name", "unowned"), [(0x20000, "", 3), (0x21000, "", 4), (0x20000, "/memfd:x", 4)]
+)
+def test_variables_of_a_module_are_its_own_up_to_a_bound(start: int, name: str, unowned: int) -> None:
+    part = "shared" if name else "anonymous"
+    before = Mapping(0x10000, 0x20000, "/lib/module.so", "files", 64 * KB)
+    found = balance_of([before, Mapping(start, 0x1000000, name, part, 4 << 20)], live_rows())
+    assert found.unowned == found.mapped == found.resident == unowned << 20
+
+
+@pytest.mark.parametrize(("gap", "kept"), [(25, 0), (32, 32 * 99)])
+def test_what_the_allocator_needs_for_small_blocks_is_not_kept(gap: int, kept: int) -> None:
+    blocks = [
+        {"address": 0x10000 + i * (7 + gap), "size": 7, "function": Function.MALLOC} for i in range(100)
+    ]
+    in_use = 100 * 7 + 99 * gap
+    found = balance_of([Mapping(0x10000, 0x20000, "[heap]", "allocator", in_use)], live_rows(*blocks))
+    assert found.kept == kept
 
 
 def rows(*unowned: int, kept: int = 0, regions: int = 0, resident: int = 0) -> dict[str, object]:

@@ -1,12 +1,14 @@
-"""Sums of literal blocks: by stack, by thread, by process, with sampling."""
+"""Sums of literal blocks: by stack, by thread, by process, with sampling; and names of processes."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from memleak_android.host.analysis.block_sums import BlockSums, HeldBlocks, sum_blocks
+from memleak_android.host.analysis.process_sums import process_names
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.keys import KeyStacks, key_identity
-from memleak_android.host.wire.blocks import KEY_ROW, Rows
+from memleak_android.host.wire.blocks import KEY_ROW, PROCESS, ProcessEvent, Rows
 from tests.support.builders.blocks import key_rows, live_rows
 
 KEYS = KeyStacks(
@@ -68,3 +70,23 @@ def test_counters_of_a_key_belong_to_its_stack() -> None:
     keys = replace(KEYS, keys=key_identity(counters))
     found = sum_blocks(no_blocks, keys, counters, 10**10, none, none)
     assert found.stacks.alloc_space.tolist() == [99, 0] and found.stacks.alloc_objects.tolist() == [3, 0]
+
+
+def test_fork_without_a_name_has_its_parents() -> None:
+    """perf_event_open(2): PERF_RECORD_FORK has none. A child that calls exec later has its program's."""
+    rows = np.zeros(5, PROCESS)
+    for row, (event, pid, parent, name) in zip(
+        rows,
+        [
+            (ProcessEvent.START, 7, 1, b"server"),
+            (ProcessEvent.FORK, 8, 7, b""),
+            (ProcessEvent.FORK, 9, 8, b""),
+            (ProcessEvent.FORK, 10, 7, b""),
+            (ProcessEvent.EXEC, 10, 0, b"sh"),
+        ],
+        strict=True,
+    ):
+        row["event"], row["pid"], row["parent"], row["comm"] = event, pid, parent, name
+    capture = Capture()
+    capture.processes.append(rows)
+    assert process_names(capture) == {7: "server", 8: "server", 9: "server", 10: "sh"}

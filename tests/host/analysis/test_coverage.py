@@ -23,7 +23,7 @@ from memleak_android.host.profile.losses import LOSS_CAUSES
 from memleak_android.host.profile.profile import Measurement, Profile, StopMoment, ThreadStop
 from memleak_android.host.tracers.inline.target import reserved
 from memleak_android.host.wire.blocks import STOP, Block, BlockKind, Lost, ProcessEvent
-from memleak_android.host.wire.payloads import encode_gap, encode_text
+from memleak_android.host.wire.payloads import Maps, encode_gap, encode_text
 from memleak_android.host.wire.session import SessionInfo
 from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
@@ -87,6 +87,9 @@ def test_no_loss_leads_to_complete(cause: Lost, tmp_path: Path) -> None:
     strict = measured(tmp_path, lost={cause: 1}, view=View(max_lost=0))
     if spoilt in (Condition.CALLS, Condition.PROGRAMS):
         assert strict.measurement is Measurement.INCOMPLETE
+    if spoilt is Condition.CALLS:
+        reasons = [text for one in strict.coverage for text in one.reasons]
+        assert any(LOSS_CAUSES[cause.name.lower()].text in text for text in reasons)
 
 
 @pytest.mark.parametrize("condition", Condition)
@@ -225,6 +228,21 @@ def test_unmeasured(last: dict[str, int]) -> None:
     assert reason.text.endswith(f"without {LIBC}: image1 (1 in all)")
     assert [one.answer for one in unprobed_programs(capture(*images, lost=1))] == [Answer.UNKNOWN]
     assert unprobed_programs(capture(*images, allocator="")) == []
+
+
+@pytest.mark.parametrize(("code", "is_measured"), [(LIBC, True), ("/static", False)])
+def test_children_from_before_an_attach(code: str, is_measured: bool) -> None:
+    """They never called exec in the session, and their code is known by their maps alone."""
+    made = capture({"/sh": 1, LIBC: 2})
+    made.session |= {"pid": PID}
+    child: Any = np.zeros(1, [("pid", "u4"), ("event", "u2"), ("timestamp_ns", "u8"), ("comm", "S16")])
+    child[0] = (8, ProcessEvent.START, 50, b"worker")
+    made.processes.append(child)
+    line = f"7f0000000000-7f0000001000 r-xp 00000000 08:01 {2 if is_measured else 3} {code}\n"
+    made.maps.append(Maps(60, 8, line))
+    found = [reason.text for reason in unprobed_programs(made)]
+    said = f"not measured, because it is another program, without {LIBC}: worker (1 in all)"
+    assert found == ([] if is_measured else [said])
 
 
 def test_in_order_of_time_and_without_what_is_not_known() -> None:

@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from memleak_android.host.analysis import pipeline
+from memleak_android.host.analysis.growth_by_stack import without_dips
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.key_history import INSTANTS_MAX, KeyHistory, KeySnapshot, held_by_key
+from memleak_android.host.profile import site_id
 from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition
@@ -71,6 +74,33 @@ def test_leak_grows_and_full_cache_is_steady(tmp_path: Path) -> None:
     assert profile.growth_span is not None
     assert (profile.growth_span.from_ns, profile.growth_span.to_ns) == (2.5 * SECOND, 8.5 * SECOND)
     assert profile.growth_span.instants == 7
+
+
+@pytest.mark.parametrize("missing", [(), (4,), (2, 9)])
+def test_a_block_replaced_by_a_larger_one_grows_though_a_snapshot_missed_it(
+    tmp_path: Path, missing: tuple[int, ...]
+) -> None:
+    snapshots = [
+        taken(i, *([row(100 + i, LEAK, 400_000 * i, i)] if i not in missing else [])) for i in range(1, 13)
+    ]
+    profile = profile_of(recording(tmp_path / "r", *snapshots))
+    assert trends(profile) == {LEAK_VADDR: Trend.GROWS}
+    assert profile.answer is not None and profile.answer.state is AnswerState.LEAKING
+
+
+def test_a_dip_is_one_only_if_all_comes_back() -> None:
+    held = np.array([[0.0, 4, 1, 4, 8, 1, 2, 8, 5, 9, 1]]).T
+    assert without_dips(held).T.tolist() == [[0, 4, 4, 4, 8, 1, 2, 8, 5, 9, 1]]
+
+
+@pytest.mark.parametrize("period", [2, 3, 5])
+def test_a_sawtooth_grows_by_no_dip(tmp_path: Path, period: int) -> None:
+    snapshots = [
+        taken(i, *([row(100 + i, LEAK, 400_000 * (i % period), i)] if i % period else []))
+        for i in range(1, 13)
+    ]
+    profile = profile_of(recording(tmp_path / "r", *snapshots))
+    assert Trend.GROWS not in trends(profile).values()
 
 
 @pytest.mark.parametrize(
@@ -268,6 +298,46 @@ def test_what_wanders_grows_only_where_its_blocks_stay(
         waiting += [(1000 * second + i, second) for i in range(come)]
         snapshots.append(taken(second, *(row(number, LEAK, 1009, at) for number, at in waiting)))
     assert trends(profile_of(recording(tmp_path / "a", *snapshots))) == {LEAK_VADDR: expected}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"), [(3_000, 13_000, Trend.GROWS), (13_000, 3_000, Trend.STEADY)]
+)
+def test_a_place_of_which_one_stack_grows_and_the_others_keep_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, after: int, expected: Trend
+) -> None:
+    """Nodes and the table that lists them, which is doubled once; blocks that move from one stack to another do not grow."""
+    monkeypatch.setattr(site_id, "_place_identity", lambda frame: b"one")
+    snapshots = [
+        taken(
+            second,
+            *(row(100 + i, LEAK, 1009, i) for i in range(1, second + 1)),
+            row(1000, CACHE, before, 0) if second < 6 else row(1001, CACHE, after, 6),
+            keys={"key": LEAK, "alloc_objects": second},
+        )
+        for second in range(2, 12)
+    ]
+    profile = profile_of(recording(tmp_path / "a", *snapshots))
+    assert trends(profile)[LEAK_VADDR] is Trend.GROWS
+    (place,) = profile.places
+    assert place.growth is not None and place.growth.trend is expected
+    assert place.growth.bytes_per_s == pytest.approx(1009) or expected is Trend.STEADY
+
+
+@pytest.mark.parametrize(
+    ("imports", "again", "grows"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_what_is_imported_once_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: bool, again: bool, grows: bool
+) -> None:
+    """A block every quarter of a second, each by a stack of its own, or all by one."""
+    monkeypatch.setattr(pipeline, "imports_python_module", lambda _: imports)
+    blocks = [row(i, 1 + i * (not again), 2003, i / 4) for i in range(44)]
+    snapshots = [taken(second, *blocks[: 4 * second]) for second in range(2, 12)]
+    vaddrs = {block["key"]: 0x1000 + 16 * block["key"] for block in blocks}
+    recorded = [block for one in snapshots for block in one]
+    path = short_recording(tmp_path / "a", *recorded, vaddrs=vaddrs, reason=Reason.STOPPED)
+    assert (profile_of(path).answer.state is AnswerState.LEAKING) == grows
 
 
 def test_a_stack_keeps_what_it_held_under_an_earlier_key(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from memleak_android.host.analysis.memory_use import driver_bytes, mappings_of, memory_parts, read_memory
 from memleak_android.host.profile.profile import MemoryUse
-from memleak_android.host.reports.text.memory import memory_line, memory_lines
+from memleak_android.host.reports.text.memory import memory_line, memory_lines, untouched_notes
 from memleak_android.host.wire.session import SessionFindings
 from tests.support.builders.profiles import profile
 from tests.support.workloads import both_tracers, built, run
@@ -141,6 +141,16 @@ def test_what_the_allocator_has_beside_the_blocks() -> None:
     assert memory_line(use) == f"of 2,006 resident bytes: 1,009 tracked, {beside}, 3 files"
 
 
+@pytest.mark.parametrize("by_block", [False, True])
+def test_more_is_held_than_resident(by_block: bool) -> None:
+    (use,) = read({"memory": GOOD | {"tracked": 2503, "by_block": by_block}}, 10)
+    assert (use.untouched, use.caches) == (500, 0 if by_block else None)
+    assert memory_line(use) == "of 2,006 resident bytes: 2,503 tracked, 500 of those never touched, 3 files"
+    assert [line.split()[0] for line in memory_lines([use])][-2:] == ["2,503", "500"]
+    assert untouched_notes([USE, use]) == []
+    assert len(untouched_notes([replace(use, untouched=501)])) == 1
+
+
 @pytest.mark.parametrize("use", [USE, replace(USE, caches=994)], ids=["earlier recordings", "by block"])
 def test_table_and_json(use: MemoryUse) -> None:
     other = replace(use, pid=6)
@@ -166,7 +176,9 @@ def test_beside_mallinfo(tracer: str, tmp_path: Path) -> None:
     assert {part["name"]: part["resident"] for part in memory["parts"]}["anonymous"] < 2 << 20
 
 
-@pytest.mark.parametrize("tracer", [pytest.param("bpf", marks=pytest.mark.proof), "preload"])
+@pytest.mark.parametrize(
+    "tracer", [pytest.param("bpf", marks=[pytest.mark.proof, pytest.mark.changes_all_code]), "preload"]
+)
 def test_every_process_that_holds_something(tracer: str, tmp_path: Path) -> None:
     """Three children that hold 1, 2 and 3 MiB and their parent with 5, all of it written to."""
     program = built("held_by_each")

@@ -9,9 +9,8 @@ from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition, Reason, findings
 from memleak_android.host.profile.gate import GateRules, judge
-from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
-from memleak_android.host.profile.profile import Profile
-from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend, UnownedGrowth, UnownedPart
+from memleak_android.host.profile.profile import MemoryUse, Profile
 from memleak_android.host.reports.text.answer import answer_line, limit_text
 from tests.support.builders.profiles import DECODE, POOL, empty_profile, profile
 
@@ -57,6 +56,16 @@ def test_what_may_be_nothing_is_no_leak(little: Growth) -> None:
     assert state(measured(little, growth(0, trend=Trend.STEADY))) == (AnswerState.NOT_GROWING, 0)
 
 
+@pytest.mark.parametrize("heap", [None, growth(9, rise=HELD)])
+def test_what_is_little_beside_older_blocks_is_no_leak(heap: Growth | None) -> None:
+    """A session that attached counts new blocks only."""
+    memory = (MemoryUse(7, 10**9, HELD, (("allocator", 1100 * HELD, 0), ("files", HELD, 0))),)
+    made = measured(growth(9), heap_growth=heap, memory=memory)
+    assert state(made)[0] is AnswerState.LEAKING
+    attached = replace(made, target=replace(made.target, attached=True))
+    assert state(attached) == (AnswerState.NOT_GROWING, 0)
+
+
 def test_a_program_may_grow_where_no_place_does() -> None:
     risen = growth(100, 200, 4099, Trend.STEADY)
     made = measured(
@@ -79,13 +88,25 @@ def test_places_that_explain_little_are_not_what_it_is_spread_over() -> None:
     assert (answer.state, answer.spread) == (AnswerState.LEAKING, 0)
 
 
+def test_memory_without_an_owner_is_not_spread_over_places() -> None:
+    """Those rose at start-up, and the heap no more."""
+    risen = growth(1 << 30, trend=Trend.BURST)
+    unowned = (UnownedGrowth(UnownedPart.MAPPINGS, 500, 400, 600, 10**9, 1 << 22),)
+    made = measured(*[risen] * 97, heap_growth=growth(9, trend=Trend.PLATEAU), unowned=unowned)
+    answer = answer_of(made)
+    assert (answer.state, answer.growing, answer.spread) == (AnswerState.LEAKING, 0, 0)
+    assert "in memory without a stack" in answer_line(made, answer)
+
+
 def test_memory_without_an_owner_counts() -> None:
     unowned = [UnownedGrowth(part, 500, 400, 600, 10**9, 1 << 22) for part in UnownedPart]
     for each, word in zip(unowned[1:4], ("allocator", "regions", "resident"), strict=True):
         hidden = answer_of(measured(unowned=(each,)))
         assert hidden.state is AnswerState.CANNOT_TELL and word in hidden.why
     answer = answer_of(measured(growth(3000), unowned=tuple(unowned)))
-    assert answer.growth is not None and answer.growth.bytes_per_s == 3500
+    assert (
+        answer.growth is not None and answer.growth.bytes_per_s == 4000
+    )  # two parts are growth, the others may be
 
 
 def test_regions_that_are_mostly_reserved_count_as_what_is_written_to() -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from memleak_android.host.profile.profile import Frame
-from memleak_android.host.profile.runtime_sites import site_kind
+from memleak_android.host.profile.runtime_sites import imports_python_module, site_kind
 from tests.support.oracles.symbols import compile_cxx, need
 
 # Each line allocates blocks that stay; the word after // says whose they are.
@@ -197,3 +197,17 @@ def test_many_stdio_buffers_of_one_stack_are_leaked_files() -> None:
     frames = stack(*of(LIBC, f"{BUFFER} fputs"), MAIN)
     assert site_kind(frames, inuse_objects=1) == "runtime"
     assert site_kind(frames, inuse_objects=23) == "user"
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "file", "imports"),
+    [
+        ("[python]", "_find_and_load", "<frozen importlib._bootstrap>", True),
+        ("/usr/lib/libpython3.11.so.1.0", "PyImport_ImportModuleLevelObject", None, True),
+        ("[python]", "<module>", "/srv/importlib/app.py", False),
+        ("/usr/bin/python3.11", "PyImport_GetModule", None, False),
+    ],
+)
+def test_imports_of_python(module: str, function: str, file: str | None, imports: bool) -> None:
+    frame = Frame(1, module, "", 1, function, 0, False, "cfi", file, 1)
+    assert imports_python_module(frame) == imports

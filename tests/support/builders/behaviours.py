@@ -148,9 +148,8 @@ def pool(random: np.random.Generator, end: float) -> Blocks:
     """Grows to the largest number of requests at once, and gives nothing back."""
     requests = _churn(random, end, 50, 0.4)
     grid = np.linspace(0, end, int(end * 20))
-    busy = _sums(requests.born, np.ones(len(requests.born)), grid) - _sums(
-        requests.dies, np.ones(len(requests.born)), grid
-    )
+    each = np.ones(len(requests.born))
+    busy = _sums(requests.born, each, grid) - _sums(requests.dies, each, grid)
     most = np.maximum.accumulate(np.maximum(busy, 0))
     new = np.diff(most, prepend=0).astype(int)
     return _kept(np.repeat(grid, new), 8192.0)
@@ -171,24 +170,15 @@ def queue(come: float, go: float, oldest_first: bool) -> Behaviour:
                 dies.append(np.inf)
             elif waiting:
                 dies[waiting.pop(0 if oldest_first else int(random.integers(len(waiting))))] = moment
-        return (
-            _kept(np.array(born))
-            if not born
-            else Blocks(np.array(born), np.array(dies), np.full(len(born), 1009.0))
-        )
+        return Blocks(np.array(born), np.array(dies), np.full(len(born), 1009.0))
 
     return draw
 
 
 def stack_of_random_depth(random: np.random.Generator, end: float) -> Blocks:
     """Buffers that are pushed and popped at random times: the last to come goes first."""
-    times, born, dies, held = (
-        np.sort(_at_random(random, 60, 0, end)),
-        [0.0] * 20,
-        [np.inf] * 20,
-        list(range(20)),
-    )
-    for moment in times.tolist():
+    born, dies, held = [0.0] * 20, [np.inf] * 20, list(range(20))
+    for moment in np.sort(_at_random(random, 60, 0, end)).tolist():
         if random.uniform() < 0.5 or not held:
             held.append(len(born))
             born.append(moment)
