@@ -25,17 +25,8 @@ _ARCHIVES = {
 }
 # Fields of a listing that change with the content. Access times and other fields do not.
 _TOKEN_FIELDS = (
-    "size",
-    "mtime",
-    "ETag",
-    "etag",
-    "LastModified",
-    "last_modified",
-    "created",
-    "ino",
-    "CRC",
-    "date_time",
-    "chksum",
+    *("size", "mtime", "ETag", "etag", "LastModified", "last_modified", "created", "ino", "CRC"),
+    *("date_time", "chksum"),
 )
 
 
@@ -101,7 +92,7 @@ def _list(source: str) -> Iterator[StoredRecording | RefusedSource]:
         return
     files, path = fsspec.core.url_to_fs(source)
     for name, about in _files(files, path):
-        yield _stored(files.unstrip_protocol(name), about)
+        yield StoredRecording(files.unstrip_protocol(name), int(about.get("size") or 0), _token(about))
 
 
 def _in_archive(kind: str, source: str) -> Iterator[StoredRecording | RefusedSource]:
@@ -146,10 +137,6 @@ def _files(files: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, about in found.items():
         if about.get("type") != "directory":
             yield name, about
-
-
-def _stored(url: str, about: dict[str, Any]) -> StoredRecording:
-    return StoredRecording(url, int(about.get("size") or 0), _token(about))
 
 
 def _token(about: dict[str, Any]) -> str:

@@ -166,7 +166,7 @@ class LiveApp(App[None]):
         text = Text("\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in lines))
         if self.sites is not None and self.sites.answer:
             answer = "\n".join(wrap(self.sites.answer, width)[:ANSWER_LINES_MAX])
-            text = Text(f"{answer}\n", style=self.sites.style).append_text(Text(text.plain))
+            text = Text.assemble((answer, self.sites.style), "\n", text)
         self.screen_stack[0].query_one("#head", Static).update(text)
 
     def _show_sites(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
 from memleak_android.host.profile.culprit import responsible_frame
-from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.growth import Trend
 from memleak_android.host.profile.profile import CallSite, Frame, LeakSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import growth_rate
@@ -39,6 +40,7 @@ _VERDICTS = {
 
 
 _SiteKey = tuple[str, tuple[int, ...]]
+_IDENTITY = attrgetter("module", "vaddr", "address", "function", "file", "line", "inlined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +103,7 @@ class _Frames:
         self._numbers: dict[tuple[object, ...], int] = {}
 
     def number(self, frame: Frame) -> int | None:
-        key = (
-            frame.module,
-            frame.vaddr,
-            frame.address,
-            frame.function,
-            frame.file,
-            frame.line,
-            frame.inlined,
-        )
+        key = _IDENTITY(frame)
         if key not in self._numbers:
             if len(self.lines) == FRAMES_MAX:
                 return None
@@ -141,7 +135,7 @@ def _line(site: CallSite, table: _Frames, looked: LeakScan | None) -> SiteLine:
         space=site.inuse_space,
         objects=site.inuse_objects,
         stderr_space=site.stderr_space,
-        rate=growth_rate(site) * _seconds(site.growth),
+        rate=growth_rate(site) * ((site.growth.run_s if site.growth else 0.0) or 60.0),
         growth=site_growth(site).partition(" since ")[0],
         oldest_s=site.oldest_ns / 1e9,
         verdict=_verdict(site, leaks),
@@ -151,10 +145,6 @@ def _line(site: CallSite, table: _Frames, looked: LeakScan | None) -> SiteLine:
         frames=tuple(number for number in known if number is not None),
         own=at if at < len(known) else -1,
     )
-
-
-def _seconds(growth: Growth | None) -> float:
-    return (growth.run_s if growth is not None else 0.0) or 60.0
 
 
 def _verdict(site: CallSite, leaks: Sequence[LeakSum]) -> str:

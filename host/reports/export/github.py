@@ -6,9 +6,8 @@ from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_name, relative_source
-from memleak_android.host.reports.text.answer import answer_text, level
+from memleak_android.host.reports.text.answer import answer_text, level, measured_line
 from memleak_android.host.reports.text.gate import culprits, gate_text, site_line
-from memleak_android.host.reports.text.measurement import measured_line
 from memleak_android.host.reports.units import plural
 
 ANNOTATIONS_MAX = 10  # of one kind that GitHub shows per step

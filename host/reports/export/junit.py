@@ -11,10 +11,9 @@ from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, amount_of, bounded, frame_text
 from memleak_android.host.reports.export.exported import display_name
-from memleak_android.host.reports.text.answer import answer_text
+from memleak_android.host.reports.text.answer import answer_text, measured_line
 from memleak_android.host.reports.text.gate import culprits, failure_lines, growth_line, held_line
 from memleak_android.host.reports.text.growth import site_growth
-from memleak_android.host.reports.text.measurement import measured_line
 
 SITES_MAX = 200
 FRAMES_MAX = 100

@@ -17,8 +17,7 @@ from memleak_android.host.reports.export.exported import (
     named,
 )
 from memleak_android.host.reports.export.protobuf_schema import message_class, messages
-from memleak_android.host.reports.text.answer import answer_text
-from memleak_android.host.reports.text.measurement import measured_line
+from memleak_android.host.reports.text.answer import answer_text, measured_line
 
 # pprof hides what matches at the leaf, so that the allocation's caller is on top.
 ALLOCATORS = r"malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|p?valloc|operator new(\[\])?\(.*"

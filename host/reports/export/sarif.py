@@ -13,8 +13,7 @@ from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, amount_of, bounded, leaks_text, relative_source
 from memleak_android.host.reports.export.exported import display_name
 from memleak_android.host.reports.json.report import answer_object
-from memleak_android.host.reports.text.answer import answer_text, level
-from memleak_android.host.reports.text.measurement import measured_line
+from memleak_android.host.reports.text.answer import answer_text, level, measured_line
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 RULE = "outstanding-allocation"

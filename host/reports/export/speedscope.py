@@ -15,11 +15,15 @@ SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
     """Two profiles over the same stacks; the one that is shown first is that of `--sort`. All sites."""
     sites = heap_sites(profile)
-    frames = _FrameTable()
-    samples = [[frames.number(frame) for frame in reversed(site.frames)] for site in sites]
+    numbers: dict[tuple[str, str | None, int | None], int] = {}  # each function (with its line) once
+    samples = [
+        [numbers.setdefault(_key(frame), len(numbers)) for frame in reversed(site.frames)] for site in sites
+    ]
+    rows = (dict(zip(("name", "file", "line"), key, strict=True)) for key in numbers)
+    frames = [{name: value for name, value in row.items() if value is not None} for row in rows]
     made = {
         "$schema": SCHEMA,
-        "shared": {"frames": frames.rows},
+        "shared": {"frames": frames},
         "profiles": [
             _sampled("outstanding bytes", "bytes", samples, [site.inuse_space for site in sites]),
             _sampled("outstanding blocks", "none", samples, [site.inuse_objects for site in sites]),
@@ -43,17 +47,5 @@ def _sampled(name: str, unit: str, samples: list[list[int]], weights: list[int])
     }
 
 
-class _FrameTable:
-    """Each function (with its line) once."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self._numbers: dict[tuple[str, str | None, int | None], int] = {}
-
-    def number(self, frame: Frame) -> int:
-        key = (display_name(frame), bounded(frame.file) if frame.file else None, frame.line)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.rows)
-            row = {"name": key[0], "file": key[1], "line": key[2]}
-            self.rows.append({name: value for name, value in row.items() if value is not None})
-        return self._numbers[key]
+def _key(frame: Frame) -> tuple[str, str | None, int | None]:
+    return display_name(frame), bounded(frame.file) if frame.file else None, frame.line

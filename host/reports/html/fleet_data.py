@@ -21,17 +21,12 @@ SITES_MAX = 1_000
 RECORDINGS_MAX = 5_000
 CALLERS = 2  # named beside the function: many stacks end in the same one
 # Recordings with a problem come first, so that they are listed even beyond RECORDINGS_MAX.
-_ORDER = {
-    RecordingState.BROKEN: 0,
-    RecordingState.INCOMPLETE: 1,
-    RecordingState.DUPLICATE: 2,
-    RecordingState.OK: 3,
-}
+_ORDER = (RecordingState.BROKEN, RecordingState.INCOMPLETE, RecordingState.DUPLICATE, RecordingState.OK)
 
 
 def fleet_data(fleet: FleetProfile) -> dict[str, Any]:
     counted = [row for row in fleet.recordings if row.is_counted]
-    rows = sorted(fleet.recordings, key=lambda row: (_ORDER[row.state], not row.remark))
+    rows = sorted(fleet.recordings, key=lambda row: (_ORDER.index(row.state), not row.remark))
     states = [row.state for row in fleet.recordings]
     rest, ends = fleet.sites[SITES_MAX:], {site.id: site.end for site in fleet.sites}
     return {

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memleak_android.host.profile.answer import Place
+from memleak_android.host.profile.answering import counted_places, growing_places
 from memleak_android.host.profile.comparison import Comparison, merged_sites
 from memleak_android.host.profile.culprit import Role, responsible_frame, roles
 from memleak_android.host.profile.fleet_profile import OnlyOn, SitePrevalence, VersionChange
 from memleak_android.host.profile.profile import CallSite, Frame, Measurement, PastSite, ProcessSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.profile.short_names import short_name
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import amount, bounded, frame_text, leaks_text, source_line
 from memleak_android.host.reports.export.exported import display_name, heap_sites
@@ -22,17 +25,15 @@ from memleak_android.host.reports.html.flame_tree import (
     WeightedStack,
     flat_tree,
 )
-from memleak_android.host.reports.html.place_rows import place_rows
-from memleak_android.host.reports.text.answer import answer_text
+from memleak_android.host.reports.text.answer import answer_text, measured_line
 from memleak_android.host.reports.text.by_place import package_text
 from memleak_android.host.reports.text.comparison import difference_line
 from memleak_android.host.reports.text.gate import gate_text
-from memleak_android.host.reports.text.growth import growth_lines, site_growth
-from memleak_android.host.reports.text.measurement import measured_line
+from memleak_android.host.reports.text.growth import growth_lines, site_growth, trend_text
 from memleak_android.host.reports.text.memory import memory_line
 from memleak_android.host.reports.text.past import ages_text, peak_line
 from memleak_android.host.reports.text.processes import process_names, process_text
-from memleak_android.host.reports.units import count_text, plural
+from memleak_android.host.reports.units import count_text, plural, size_text
 
 SITES_MAX = 1_000
 MEMORIES_MAX = 4  # processes in the head of the page; report.json has them all
@@ -320,3 +321,39 @@ def _facts(profile: Profile) -> list[list[str]]:
             ["without a stack", amount(totals.unattributed_space, totals.unattributed_objects, profile.unit)]
         )
     return facts
+
+
+PLACES_MAX = 200
+_OF_RUNTIME = "runtime"
+
+
+def place_rows(profile: Profile) -> list[dict[str, Any]]:
+    """share: of all growth in its unit, or of all that is held where nothing grows."""
+    places = [place for place in counted_places(profile) if place.kind != _OF_RUNTIME]
+    growing = growing_places(profile, places)
+    others = [place for place in places if place.objects and not any(place is one for one in growing)]
+    others.sort(key=lambda place: -place.space)
+    return [_row(place, growing, places) for place in (*growing, *others)[:PLACES_MAX]]
+
+
+def _row(place: Place, growing: Sequence[Place], places: Sequence[Place]) -> dict[str, Any]:
+    grows = any(place is one for one in growing)
+    of = [one for one in (growing if grows else places) if one.unit == place.unit]
+    whole = sum(_weight(one, grows) for one in of)
+    module = bounded(module_name(place.module)) if place.module else ""
+    kind = f" ({bounded(place.kind)})" if place.kind != "user" else ""
+    return {
+        "name": bounded(short_name(place.function) or module or "no stack") + kind,
+        "function": bounded(place.function),
+        "source": f"{bounded(place.file)}:{place.line}" if place.file else module,
+        "rate": place.growth.bytes_per_s if grows and place.growth else 0,
+        "growth": trend_text(place.growth, place.unit),
+        "space": place.space,
+        "held": size_text(place.space, place.unit) if place.objects else "freed at exit",
+        "objects": place.objects,
+        "share": _weight(place, grows) / whole if whole and (grows or not growing) else 0,
+    }
+
+
+def _weight(place: Place, grows: bool) -> float:
+    return place.growth.bytes_per_s if grows and place.growth else place.space

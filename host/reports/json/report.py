@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Annotated, Any, Literal, TextIO, get_type_hints
 
 import msgspec
@@ -256,14 +255,10 @@ def _origin(schema: Schema, origin: Member) -> Member:
 def _ends(schema: Schema, ends: Member) -> Member:
     """A field for each TraceEnd."""
     names = [end.name for end in TraceEnd]
-    fields = [Field(name, Count, 0, "ends", partial(_count, name)) for name in names]
+    fields = [Field(name, Count, 0, "ends", methodcaller("get", name, 0)) for name in names]
     return Member(
         fields, read_struct=lambda struct: {name: n for name in names if (n := getattr(struct, name))}
     )
-
-
-def _count(name: str, ends: dict[str, int]) -> int:
-    return ends.get(name, 0)
 
 
 def _growth(schema: Schema, growth: Member) -> Member:

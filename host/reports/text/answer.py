@@ -1,13 +1,15 @@
-"""The first line: whether the program leaks, how fast and in how many places."""
+"""The first line: whether the program leaks, how fast, in how many places; and the last: how it was measured."""
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import Answer, AnswerState, Place
-from memleak_android.host.profile.answering import counted_places, growing_places, held_places
+from memleak_android.host.profile.answering import counted_places, growing_places, held_places, slow_places
+from memleak_android.host.profile.coverage import is_complete, what_is_tolerated, what_lacks
 from memleak_android.host.profile.field_types import BYTE
-from memleak_android.host.profile.profile import Profile
+from memleak_android.host.profile.profile import Measurement, Profile
+from memleak_android.host.reports.base import bounded
 from memleak_android.host.reports.units import count_text, duration_text, rate_text, size_text
 
 WORDS = {
@@ -50,11 +52,8 @@ def _rest(profile: Profile, answer: Answer) -> str:
     if answer.state is AnswerState.LEAKING and answer.growth is not None:
         growth = answer.growth
         growing = growing_places(profile, counted_places(profile))
-        rates = [rate_text(growth.bytes_per_s, (growth.high - growth.low) / 2, growth.run_s, answer.unit)]
-        for unit, places in by_unit(growing).items():
-            if unit != answer.unit:
-                rate = sum(place.growth.bytes_per_s for place in places if place.growth)
-                rates.append(rate_text(rate, None, growth.run_s, unit))
+        rates = [rate_text(growth.bytes_per_s, growth.error, growth.run_s, answer.unit)]
+        rates += rates_of([place for place in growing if place.unit != answer.unit])
         freed = sum(place.freed for place in growing if place.unit == answer.unit)
         at_exit = (
             f", {size_text(freed, answer.unit)} freed at exit" if freed >= FREED_SHARE * growth.rise else ""
@@ -67,7 +66,9 @@ def _rest(profile: Profile, answer: Answer) -> str:
         and profile.growth_span is not None
         and profile.growth_span.is_judged
     ):
-        return f" does not grow, {measured}"
+        slow = slow_places(profile, counted_places(profile))
+        but = f" but for {' and '.join(rates_of(slow))} in {count_text(len(slow), 'place')}" if slow else ""
+        return f" does not grow{but}, {measured}"
     if answer.state is AnswerState.NOT_GROWING:
         return " holds nothing at its exit"
     return f" holds {_held(profile)}; too short to tell growth"
@@ -110,6 +111,15 @@ def by_unit(places: Sequence[Place]) -> dict[str, list[Place]]:
     return {unit: [place for place in places if place.unit == unit] for unit in units}
 
 
+def rates_of(places: Sequence[Place]) -> list[str]:
+    """`57.2 KiB/min`, of each unit."""
+    rates = []
+    for unit, those in by_unit(places).items():
+        growths = [place.growth for place in those if place.growth]
+        rates.append(rate_text(sum(one.bytes_per_s for one in growths), None, growths[0].run_s, unit))
+    return rates
+
+
 def sums_text(places: Sequence[Place]) -> str:
     """`2.0 MiB and 12 descriptors`."""
     sums = (size_text(sum(one.space for one in those), unit) for unit, those in by_unit(places).items())
@@ -141,3 +151,26 @@ def exit_text(wait_status: int) -> str:
     """Text for a wait status (wait(2)): the low 7 bits are the signal, the next byte is the exit code."""
     signal = wait_status & 0x7F
     return f"killed by signal {signal}" if signal else f"exited with status {wait_status >> 8 & 0xFF}"
+
+
+TOLERATED_SHOWN_MAX = 3
+
+
+def measured_line(profile: Profile) -> str:
+    """`measured: every allocation (bpf), complete`."""
+    target = profile.target
+    how = f"one sample per {size_text(target.sample_bytes)}" if target.sample_bytes else "every allocation"
+    return f"measured: {how} ({bounded(target.tracer)}), {_state(profile)}"
+
+
+def _state(profile: Profile) -> str:
+    if profile.measurement is Measurement.INCOMPLETE:
+        lacks = what_lacks(profile.coverage) or profile.notes[: bool(profile.coverage)]
+        if not lacks:
+            return "incomplete: it is not known what is missing"
+        more = f"; {len(lacks) - 1} more in the notes" if len(lacks) > 1 else ""
+        is_answer = profile.answer is not None and profile.answer.why == lacks[0]  # the first line has it
+        return f"incomplete{'' if is_answer else f': {printable(lacks[0])}'}{more}"
+    if profile.coverage and not is_complete(profile.coverage):
+        return f"complete but for: {printable('; '.join(what_is_tolerated(profile.coverage)[:TOLERATED_SHOWN_MAX]))}"
+    return "complete"

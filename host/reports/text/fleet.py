@@ -8,7 +8,6 @@ from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.fleet_profile import (
     FleetProfile,
     OnlyOn,
-    RecordingRow,
     RecordingState,
     SitePrevalence,
     VersionChange,
@@ -104,23 +103,19 @@ def _sites(sites: Sequence[SitePrevalence], top: int) -> Iterator[str]:
 
 def _quality(fleet: FleetProfile) -> Iterator[str]:
     for state in (RecordingState.BROKEN, RecordingState.INCOMPLETE, RecordingState.DUPLICATE):
-        rows = [row for row in fleet.recordings if row.state is state]
-        if rows:
-            yield ""
-            counted = "" if state is RecordingState.INCOMPLETE else ", not counted"
-            yield f"{len(rows):,} {state}{counted}:"
-        for row in rows[:_BROKEN_MAX]:
-            yield f"  {bounded(row.source)}: {bounded(row.reason)}"
-        yield from _more(len(rows) - _BROKEN_MAX)
-    yield from _clocks([row for row in fleet.recordings if row.clock])
+        counted = "" if state is RecordingState.INCOMPLETE else ", not counted"
+        rows = [(row.source, row.reason) for row in fleet.recordings if row.state is state]
+        yield from _listed(rows, f"{state}{counted}")
+    clocks = [(row.source, row.clock) for row in fleet.recordings if row.clock]
+    yield from _listed(clocks, "with clocks that disagree, counted")
 
 
-def _clocks(rows: Sequence[RecordingRow]) -> Iterator[str]:
+def _listed(rows: Sequence[tuple[str, str]], what: str) -> Iterator[str]:
     if rows:
         yield ""
-        yield f"{len(rows):,} with clocks that disagree, counted:"
-    for row in rows[:_BROKEN_MAX]:
-        yield f"  {bounded(row.source)}: {bounded(row.clock)}"
+        yield f"{len(rows):,} {what}:"
+    for source, why in rows[:_BROKEN_MAX]:
+        yield f"  {bounded(source)}: {bounded(why)}"
     yield from _more(len(rows) - _BROKEN_MAX)
 
 

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from math import hypot
 
 from memleak_android.host.profile.culprit import responsible_frame
-from memleak_android.host.profile.growth import Growth, Trend
+from memleak_android.host.profile.growth import Growth, Trend, UnownedGrowth
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.sort_orders import growth_rate
-from memleak_android.host.profile.unowned import UnownedGrowth
 from memleak_android.host.reports.base import bounded, frame_text
 from memleak_android.host.reports.text.messages import TRENDS, UNOWNED
 from memleak_android.host.reports.units import clock, rate_text
@@ -56,7 +55,7 @@ def _of_stacks(profile: Profile) -> Iterator[str]:
     rates = [site.growth for site in growing if site.growth is not None]
     whole = sum(max(0, site.growth.rise) for site in sites if site.growth is not None)
     share = sum(rate.rise for rate in rates) / max(whole, 1)
-    error = hypot(*(_error(rate) for rate in rates))
+    error = hypot(*(rate.error for rate in rates))
     together = rate_text(sum(rate.bytes_per_s for rate in rates), error, span.run_s, profile.unit)
     n = len(growing)
     yield f"{n} stack{'s' * (n > 1)} grow{'s' * (n == 1)} by {together}, {share:.0%} of all growth ({judged}{_others(sites)})"
@@ -80,11 +79,7 @@ def trend_text(growth: Growth | None, unit: str) -> str:
         return ""
     if growth.trend is not Trend.GROWS:
         return TRENDS[growth.trend]
-    return rate_text(growth.bytes_per_s, _error(growth), growth.run_s, unit)
-
-
-def _error(growth: Growth) -> float:
-    return (growth.high - growth.low) / 2
+    return rate_text(growth.bytes_per_s, growth.error, growth.run_s, unit)
 
 
 def _others(sites: list[CallSite]) -> str:

@@ -2,10 +2,8 @@
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.answer import AnswerState
-from memleak_android.host.profile.generated_code import code_label, is_generated
-from memleak_android.host.profile.growth import Trend
-from memleak_android.host.profile.runtime_sites import JIT_FRAMES, module_name
-from memleak_android.host.profile.unowned import UnownedPart
+from memleak_android.host.profile.growth import Trend, UnownedPart
+from memleak_android.host.profile.runtime_sites import JIT_FRAMES, code_label, is_generated, module_name
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) comes between them.
 SECTIONS = {
@@ -32,6 +30,7 @@ UNOWNED = {
     UnownedPart.MAPPINGS: "memory of no block and no region that was seen",
     UnownedPart.ALLOCATOR: "the allocator's memory beyond the blocks: it keeps it, or calls were not seen",
     UnownedPart.REGIONS: "what is written to in regions of mmap",
+    UnownedPart.GROWING_REGIONS: "regions of mmap that become more, no function's alone: a runtime's heap, or an allocator's",
     UnownedPart.RESIDENT: "resident memory, of blocks and regions held already",
     UnownedPart.OLDER: "blocks from before the measurement, which were given back",
 }
@@ -68,10 +67,11 @@ NEXT_MORE_LIVE = "again with a higher --max-live"
 NEXT_SYMBOLS = "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
 NEXT_AS_SAID = "again, as the first line says; -v names all that is missing"
 NEXT_LONGER = "measure longer: growth needs five snapshots, which take about 5 s (--interval 200ms: 1 s)"
+NEXT_REACHABILITY = " --reachability what is lost,"  # left out where that is known, or no question
 NEXT = {
-    AnswerState.LEAKING: "-v shows whole stacks, --reachability what is lost, -o x.html a page; --live watches it",
+    AnswerState.LEAKING: f"-v shows whole stacks,{NEXT_REACHABILITY} -o x.html a page; --live watches it",
     AnswerState.NOT_GROWING: "-v shows what is held; a slow leak needs a longer measurement, or work that repeats",
-    AnswerState.HELD_AT_EXIT: "-v shows whole stacks, --reachability what is lost, -o x.html a page",
+    AnswerState.HELD_AT_EXIT: f"-v shows whole stacks,{NEXT_REACHABILITY} -o x.html a page",
     AnswerState.CANNOT_TELL: "-v names all that is missing; memleak-android doctor says what works here",
 }
 NEXT_COMPARE = "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from memleak_android.host.console import printable
-from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.losses import loss_text
 from memleak_android.host.profile.profile import CallSite, FpAgreement, Measurement, Profile, SymbolClass
-from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.profile.runtime_sites import is_generated, module_name
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.reports.base import (
     ROOT,
@@ -22,10 +21,9 @@ from memleak_android.host.reports.base import (
     write_styled,
 )
 from memleak_android.host.reports.text import by_place, messages
-from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text
+from memleak_android.host.reports.text.answer import STYLES, answer_line, exit_text, measured_line
 from memleak_android.host.reports.text.gate import gate_text, suppression_lines
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
-from memleak_android.host.reports.text.measurement import measured_line
 from memleak_android.host.reports.text.memory import memory_lines
 from memleak_android.host.reports.text.messages import SYSTEM_FOLDERS, way_out
 from memleak_android.host.reports.text.past import ages_text, churn_line, past_lines, peak_line

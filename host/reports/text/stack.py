@@ -5,12 +5,11 @@ from itertools import groupby
 
 from memleak_android.host.profile.culprit import Role, responsible_frame, roles
 from memleak_android.host.profile.profile import Frame
-from memleak_android.host.profile.runtime_sites import SCRIPT_FRAMES
+from memleak_android.host.profile.runtime_sites import PYTHON_IMPORT_FILES, SCRIPT_FRAMES
 from memleak_android.host.reports.base import ReportOptions, frame_text
 
 INNERMOST = 12
 SHOWN_MAX = 24
-_IMPORT_SYSTEM = "<frozen importlib"
 _OF_INTERPRETER, _MORE = "of the interpreter", "more (-vv shows every frame)"
 
 
@@ -36,7 +35,7 @@ def _left_out(frames: Sequence[Frame]) -> list[str]:
         is_in_script |= is_script
         role = role_of.get(id(frame))
         is_own = frame is responsible or (is_script and role in (Role.OWN, Role.NAMED_OWN))
-        is_of_import = is_script and (frame.file or "").startswith(_IMPORT_SYSTEM)
+        is_of_import = is_script and (frame.file or "").startswith(PYTHON_IMPORT_FILES)
         is_of_interpreter = not is_script and is_in_script and role in (Role.INTERPRETER, Role.EVALUATES)
         if shown < INNERMOST and (is_of_import or is_of_interpreter) and not is_own:
             found.append(_OF_INTERPRETER)

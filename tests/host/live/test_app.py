@@ -90,6 +90,8 @@ async def test_the_answer_is_the_first_line(pilot: Pilot[None], app: LiveApp) ->
         await pilot.pause()
         assert shown(app, "#head").startswith(expected)
     assert "grows by 1.14 ± 0.01 MiB/min: 2 places" in shown(app, "#head")
+    (coloured,) = app.screen.query_one("#head", Static).render().spans
+    assert coloured.end == shown(app, "#head").index("\n"), "the answer's line only"
     await pilot.resize_terminal(60, 30)
     first, second = shown(app, "#head").splitlines()[:2]
     assert first.startswith("LEAKING") and "2 places" in second, "wrapped, not cut"

@@ -84,6 +84,8 @@ def test_annotations_and_summary() -> None:
 def test_differences() -> None:
     text = difference("text", profile(sites=()), hostile_profile())
     assert not unprintable(text) and ESCAPED in text
+    long = replace(DECODE, frames=(replace(MALLOC, function="x" * 1_000_000),))
+    assert len(difference("text", profile(sites=()), profile(sites=(long,)))) < 3_000
 
 
 def test_json_keeps_names_as_they_are() -> None:

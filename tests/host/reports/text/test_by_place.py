@@ -18,7 +18,7 @@ from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition, Reason, findings, is_sufficient
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend, UnownedGrowth, UnownedPart
 from memleak_android.host.profile.profile import (
     LeakKind,
     LeakSum,
@@ -27,7 +27,6 @@ from memleak_android.host.profile.profile import (
     Profile,
     SymbolClass,
 )
-from memleak_android.host.profile.unowned import UnownedGrowth, UnownedPart
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
 from memleak_android.host.reports.text.answer import subject
@@ -96,6 +95,28 @@ def test_what_does_not_grow_is_a_line() -> None:
         "",
         rest,
     ]
+
+
+def test_what_grows_by_a_thousandth_of_what_is_held_is_named() -> None:
+    totals = replace(profile().totals, inuse_space=1 << 30)
+    lines = text_of(answered(replace(INNERMOST, growth=grows(976)), CACHE, totals=totals)).splitlines()
+    assert lines[:4] == [
+        "NOT GROWING  ./server --port 80 (pid 4711) does not grow but for 57.2 KiB/min in 1 place, measured for 12 s",
+        "",
+        "Grows little: 57.2 KiB/min in 1 place, most in planted::innermost  src/decode.cc:14",
+        "Not growing: 4.0 MiB in 1 place, most in Cache::fill  [server]",
+    ]
+
+
+def test_reachability_is_advised_where_it_tells_something() -> None:
+    """Not where it was asked for, nor of descriptors."""
+    unasked = replace(answered(INNERMOST), leaks=())
+    opens = replace(INNERMOST, kind="pair:fd", unit="descriptor")
+    asked = replace(unasked, leaks=(LeakSum(LeakKind.DEFINITELY_LOST, 1, 1),))
+    advised = [
+        "--reachability" in text_of(one) for one in (unasked, asked, replace(answered(opens), leaks=()))
+    ]
+    assert advised == [True, False, False]
 
 
 def test_a_program_in_a_deep_folder_keeps_its_name() -> None:

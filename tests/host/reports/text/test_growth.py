@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend
+from memleak_android.host.profile.growth import (
+    Growth,
+    GrowthSpan,
+    MappingSum,
+    Trend,
+    UnownedGrowth,
+    UnownedPart,
+)
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.sort_orders import sorted_sites
-from memleak_android.host.profile.unowned import MappingSum, UnownedGrowth, UnownedPart
 from memleak_android.host.reports.text.growth import growth_lines, site_growth
 from memleak_android.host.reports.units import clock, rate_text
 from tests.support.builders.profiles import DECODE, REGION, profile

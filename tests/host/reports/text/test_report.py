@@ -9,10 +9,8 @@ from functools import partial
 
 import pytest
 
-from memleak_android.host.profile.coverage import Answer, Condition, Finding
 from memleak_android.host.profile.profile import (
     FpAgreement,
-    Measurement,
     Profile,
     StopMoment,
     Target,
@@ -138,15 +136,6 @@ def test_symbols_are_asked_for_only_where_they_can_be_had() -> None:
         f"note: no symbols for 1 of 1 frame in libstdc++.so.6 (build-id cc03); {way_out}"
     ]
     assert "next: again with --symbols" not in output
-
-
-def test_what_the_measurement_lacks_is_named() -> None:
-    lost = Finding(Condition.STACKS, Answer.TOLERATED, ("7 stacks were lost",))
-    output = text_of(replace(empty_profile(), coverage=(lost,)))
-    assert "\nmeasured: every allocation (bpf), complete but for: 7 stacks were lost\n" in output
-    unknown = Finding(Condition.PROGRAMS, Answer.UNKNOWN, ("who knows", "nobody"))
-    output = text_of(replace(empty_profile(), measurement=Measurement.INCOMPLETE, coverage=(lost, unknown)))
-    assert "\nmeasured: every allocation (bpf), incomplete: who knows; 1 more in the notes\n" in output
 
 
 def test_a_module_without_a_build_id_has_a_way_out() -> None:
