@@ -158,9 +158,8 @@ def _answer_lines(judged: Profile, by_test: Mapping[str, Sequence[str]]) -> list
     from memleak_android.host.profile.answer import AnswerState
     from memleak_android.host.profile.answering import unseen
     from memleak_android.host.reports.base import bounded
-    from memleak_android.host.reports.text.answer import WORDS
+    from memleak_android.host.reports.text.answer import WORDS, measured_line
     from memleak_android.host.reports.text.gate import failure_lines, held_line
-    from memleak_android.host.reports.text.measurement import measured_line
     from memleak_android.host.reports.units import count_text, size_text
 
     gate, failure = judged.gate, failure_lines(judged)

@@ -15,7 +15,7 @@ from memleak_android.host.commands.options import (
     takes_options,
     top_option,
 )
-from memleak_android.host.commands.results import Destination, result_path
+from memleak_android.host.commands.results import Destination, in_folder, result_path
 from memleak_android.host.commands.values import Value
 from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.comparison import compare
@@ -46,7 +46,8 @@ def diff(context: click.Context, /, old: Path, new: Path, output: DiffOptions, c
     name = output.format or format_of(output.path, COMPARISON_FORMATS) or "text"
     destination = Destination(output.path, name, COMPARISON_FORMATS[name], common.force)
     view = View(ownership=read_ownership((), ()))
-    profiles = [read_profile(file, view, output.symbols) for file in (old, new)]
+    files = [in_folder(path, is_named=not output.symbols) for path in (old, new)]
+    profiles = [read_profile(file, view, output.symbols) for file in files]
     destination.write(
         compare(*profiles), ReportOptions(output.top, source_root=source_root(), verbose=common.verbose)
     )

@@ -181,7 +181,7 @@ class TargetOptions:
         "--all",
         "Every process of this machine, future ones included, with a table of them (docs/use/every-process.md).",
     )
-    follow: bool = flag("--follow", "Measure its child processes too.")
+    follow: bool = flag("--follow", "Measure its child processes too, those that run already and later ones.")
     kernel: bool = flag(
         "--kernel",
         "The kernel's own memory, of the whole machine or on behalf of --pid, --package or a command"
@@ -204,7 +204,7 @@ class TracingOptions:
     tracer: TracerName = option(
         "--tracer",
         click.Choice(["auto", "bpf", "preload", "plt", "inline", "bcc"]),
-        "auto: preload for Python, else bpf where it is allowed, else preload for a command and plt for a running process."
+        "auto: the shim for Python and where bpf is not allowed (preload for a command, plt for a running process), else bpf."
         " bcc: compiled here by python3-bpfcc.",
         default="auto",
         show_default=True,

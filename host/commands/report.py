@@ -15,7 +15,7 @@ from memleak_android.host.commands.options import (
     out_option,
     takes_options,
 )
-from memleak_android.host.commands.results import Destination, result_path
+from memleak_android.host.commands.results import Destination, in_folder, result_path
 from memleak_android.host.commands.values import JOBS, PID, Value
 from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.gate import judge
@@ -51,6 +51,7 @@ def report(
 ) -> int:
     """Makes a report from a recording or a report.json. A truncated recording gives an incomplete report."""
     refuse_command(context)
+    recording = in_folder(recording)
     name = reading.format or format_of(reading.path, FORMATS) or "text"
     form = FORMATS[name]
     destination = Destination(reading.path, name, form, common.force)

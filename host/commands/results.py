@@ -107,13 +107,17 @@ class Destinations:
 
 
 def result_path(text: str) -> Path:
-    """A result to read: a file, or what -o wrote into a folder. Raises ValueError for a stream."""
+    """A result to read: a file, or a folder of -o. Raises ValueError for a stream."""
     path = Path(text)
     if text in ("-", "/dev/stdin") and not path.is_file():
         raise ValueError("only files are read, not standard input; write it to one first")
-    inside = (
-        [path / name for name in (f"{RECORDING}{RECORDING_SUFFIX}", "report.json")] if path.is_dir() else []
-    )
+    return path
+
+
+def in_folder(path: Path, *, is_named: bool = False) -> Path:
+    """What -o wrote into a folder. is_named: prefer the report, whose names outlive a rebuild of the program."""
+    names = (f"{RECORDING}{RECORDING_SUFFIX}", "report.json")[:: -1 if is_named else 1]
+    inside = [path / name for name in names if path.is_dir()]
     return next((each for each in inside if each.exists()), path)
 
 

@@ -100,7 +100,13 @@ class OutputOptions:
     stacks: bool = flag("--stacks", "The stack of each call that is shown.")
     statistics: bool = flag("--statistics", "Only count in the kernel and show no call.")
     histogram: bool = flag("--histogram", "The latency of each function by powers of two.")
-    json: Path | None = option("--json FILE|-", FILE, "Every event as a line of JSON; - is stdout.")
+    json: Path | None = option(
+        "--json [FILE]",
+        FILE,
+        "Every event as a line of JSON; without a FILE, or with -, to stdout.",
+        is_flag=False,
+        flag_value="-",
+    )
     trace_format: str | None = option(
         "--format", click.Choice(["chrome"]), "A trace for chrome://tracing or Perfetto; needs -o."
     )

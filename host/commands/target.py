@@ -24,16 +24,14 @@ from memleak_android.host.console import aligned, one_line, say
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.app import find_app, wait_for_process
 from memleak_android.host.machine.adb.device import AdbDevice
-from memleak_android.host.machine.adb.selection import SeveralDevices, Wish, select
-from memleak_android.host.machine.adb.server import DeviceRow, list_devices
+from memleak_android.host.machine.adb.server import DeviceRow, SeveralDevices, Wish, list_devices, select
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.target import Target
 from memleak_android.host.session.measure import Measured, Measurement, measure
 from memleak_android.host.snoop.agent_lines import SnoopOptions
-from memleak_android.host.snoop.local_tracer import process_names, start_local
 from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.planning import local_files
-from memleak_android.host.snoop.remote import RemoteSnoop
+from memleak_android.host.snoop.remote import RemoteSnoop, process_names, start_local
 from memleak_android.host.stacks.modules import FileFinder, LocalFiles
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession

@@ -25,15 +25,8 @@ _SIZE_FUNCTION = re.compile(
 _ARGUMENT = re.compile(r"(\*?)\s*argument ([1-6])")
 _THROUGH_END = 7  # ML_PAIR_THROUGH_END
 _FAMILY_KEYS = {
-    "library",
-    "nesting",
-    "handle_bytes",
-    "handles_of",
-    "optional",
-    "early_release",
-    "counts",
-    "acquire",
-    "release",
+    *("library", "nesting", "handle_bytes", "handles_of", "optional", "early_release", "counts", "acquire"),
+    *("release",),
 }
 _CALL_KEYS = {"function", "library", "tracer", "when", "handle", "success"}
 _RELEASE_KEYS = _CALL_KEYS | {"through"}

@@ -10,20 +10,20 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks, unprobed_programs
 from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
 from memleak_android.host.analysis.provenance import describe_device
 from memleak_android.host.console import PROGRAM, say
-from memleak_android.host.errors import UsageError
+from memleak_android.host.errors import ExitCode, TargetError, TracerError, UsageError
 from memleak_android.host.fleet.published_copies import Share, share_nothing
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors
-from memleak_android.host.machine.local.limits import memory_limits
+from memleak_android.host.machine.linker_command import words_of_program
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.machine.local.process import command_line
-from memleak_android.host.machine.scan.by_agent import scan_local_memory
+from memleak_android.host.machine.local.process import command_line, memory_limits
+from memleak_android.host.machine.scan.blocks import scan_local_memory
 from memleak_android.host.machine.target import Target
 from memleak_android.host.profile.coverage import Answer, Condition, Reason
 from memleak_android.host.profile.profile import Profile
@@ -109,6 +109,22 @@ class Measured:
 
 def measure(plan: Measurement) -> Measured:
     """Runs the session to its end. Raises TargetError, TracerError, or RecordingError where there is no result."""
+    try:
+        return _measure(plan)
+    except _Refused as refused:
+        if not plan.quiet:
+            say(f"measuring by {refused.second_choice}: {refused.error.message}")
+        return _measure(replace(plan, tracer=refused.second_choice))
+
+
+class _Refused(Exception):
+    """The target refused the tracer, and another one was chosen beforehand for that case."""
+
+    def __init__(self, error: TracerError | TargetError, second_choice: Literal["bpf"]) -> None:
+        self.error, self.second_choice = error, second_choice
+
+
+def _measure(plan: Measurement) -> Measured:
     capture = Capture()
     with _writer(plan) as writer, _files(plan) as opened, open_marks() as marks:
         files, start, memory, scan = opened
@@ -135,7 +151,13 @@ def measure(plan: Measurement) -> Measured:
                 at_end=look.take if look else None,
                 holds_end=plan.options.hold_end,
             )
-            session.run()
+            try:
+                session.run()
+            except (TracerError, TargetError) as error:
+                may_go_on = error.exit_code != ExitCode.ABORTED and plan.schedule.scenario is None
+                if tracer.second_choice and not tracer.has_begun and may_go_on:
+                    raise _Refused(error, tracer.second_choice) from error
+                raise
             parts.smaps.ask_drivers()
         capture.session |= tracer.target
         _tell_end(plan, capture)
@@ -264,7 +286,7 @@ def _describe(plan: Measurement, tracer: AgentSession, capture: Capture, writer:
         "program": f"{PROGRAM} {version(PROGRAM)}",
         "tracer": tracer.name,
         "unwind": options.unwind,
-        "command": shlex.join(options.command) or command_of(options.pid),
+        "command": shlex.join(words_of_program(options.command)) or command_of(options.pid),
         "serial": plan.target.serial,
         "labels": dict(plan.labels),
         **describe_device(plan.target),
@@ -365,7 +387,8 @@ def _tell_end(plan: Measurement, capture: Capture) -> None:
     """Outcome of the command."""
     if not plan.options.command or capture.end is None:
         return
-    name, reason, status = plan.options.command[0], int(capture.end["reason"]), int(capture.end["status"])
+    name = words_of_program(plan.options.command)[0]
+    reason, status = int(capture.end["reason"]), int(capture.end["status"])
     if reason == EndReason.STOPPED:
         say(f"the measurement is over; {name} goes on running (pid {target_pid(capture)})")
     elif reason == EndReason.TARGET_EXIT and status >= 0:

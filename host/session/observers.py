@@ -138,10 +138,7 @@ class EventPrinter(SessionObserver):
                 call = f"{name}({address:#x}{f', {size}' if size else ''})"
             else:
                 arguments = f"{old:#x}, {size}" if old else f"{size}"
-                call = f"{name}({arguments}) = {_result(address, error)}"
+                result = f"0 ({os.strerror(error)})" if error else f"{address:#x}"
+                call = f"{name}({arguments}) = {result}"
             lines.append(f"{timestamp_ns / 1e9:.6f} {pid}/{tid} {call}")
         print("\n".join(lines), file=sys.stdout)
-
-
-def _result(address: int, error: int) -> str:
-    return f"{address:#x}" if not error else f"0 ({os.strerror(error)})"

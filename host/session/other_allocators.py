@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import MemleakError
@@ -81,14 +82,15 @@ def python_objects(capture: Capture, files: ModuleFiles, options: SessionOptions
 
 def _code_mappings(capture: Capture) -> Iterator[tuple[int, Mapping]]:
     """Of files. A dynamic linker maps them privately; a compiler shares its code between two mappings."""
-    for maps in capture.maps:
-        for mapping in parse_maps(maps.text):
-            if mapping.is_executable and mapping.path.startswith("/") and "s" not in mapping.permissions:
-                yield maps.pid, mapping
-    for rows, paths in capture.mappings:
-        for row, path in zip(rows, paths, strict=True):
-            if path.startswith("/"):
-                yield int(row["pid"]), recorded_mapping(row, path)
+    of_maps = ((maps.pid, mapping) for maps in capture.maps for mapping in parse_maps(maps.text))
+    recorded = (
+        (int(row["pid"]), recorded_mapping(row, path))
+        for rows, paths in capture.mappings
+        for row, path in zip(rows, paths, strict=True)
+    )
+    for pid, mapping in chain(of_maps, recorded):
+        if mapping.is_executable and mapping.path.startswith("/") and "s" not in mapping.permissions:
+            yield pid, mapping
 
 
 def _is_python(elf: ElfFile) -> bool:

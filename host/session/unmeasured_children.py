@@ -4,6 +4,7 @@ And those of its own program that outlive it: daemons.
 """
 
 import os
+import shutil
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -68,7 +69,10 @@ def detached(capture: Capture) -> list[Lack]:
         mapping.path for maps in capture.maps if maps.pid == target for mapping in parse_maps(maps.text)
     }
     mapped.update(*(paths for _, paths in capture.mappings))
+    if program := shutil.which(capture.session.target.command.partition(" ")[0]):
+        mapped.add(os.path.realpath(program))  # it may have ended before its maps were read
     since_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic() + int(hello["monotonic_ns"]) / 1e9
+    adopting = {1, *_ancestors(os.getpid())}
     found = (pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if pid != target)
     return [
         Lack(
@@ -77,18 +81,25 @@ def detached(capture: Capture) -> list[Lack]:
             f"its child process {pid} goes on unmeasured: use --follow, or --pid {pid}",
         )
         for pid in found
-        if _goes_on(pid, mapped, since_s)
+        if _goes_on(pid, mapped, since_s, adopting)
     ][:1]
 
 
-def _goes_on(pid: int, mapped: Collection[str], since_s: float) -> bool:
+def _ancestors(pid: int) -> Iterator[int]:
+    """One of them gets an orphan (PR_SET_CHILD_SUBREAPER(2const)). Another session's tracer, with a target of its own, is none."""
+    with suppress(OSError, ValueError, IndexError):
+        while pid := _lineage(pid)[1]:
+            yield pid
+
+
+def _goes_on(pid: int, mapped: Collection[str], since_s: float, adopting: Collection[int]) -> bool:
     """mapped: files of the target, its executable among them. since_s: of the session, since boot."""
     with suppress(OSError, ValueError, IndexError):
         if os.readlink(f"/proc/{pid}/exe") not in mapped:
             return False
         state, parent, session, start_s = _lineage(pid)
         _, _, of_parent, parent_start_s = _lineage(parent)
-        is_orphan = of_parent != session and parent_start_s < since_s
+        is_orphan = parent in adopting and of_parent != session and parent_start_s < since_s
         return state not in "ZX" and is_orphan and start_s >= since_s and _began_as_ours(pid)
     return False  # it has ended, or is another user's
 

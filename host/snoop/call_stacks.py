@@ -13,6 +13,7 @@ from memleak_android.host.stacks.samples import read_samples
 from memleak_android.host.stacks.stack_unwinder import MappedModules, arch_of
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import NO_MODULE, Block, BlockKind, Rows
+from memleak_android.host.wire.packed import distinct
 from memleak_android.unwind.trace import TraceEnd
 from memleak_android.unwind.walk.batch import BatchUnwinder
 
@@ -88,8 +89,10 @@ class CallStacks:
 
     def _name(self, frames: Rows) -> None:
         """Names each distinct location once."""
-        distinct = np.unique(frames[["module", "vaddr", "is_return"]])
-        new = [location for location in distinct.tolist() if location not in self._names]
+        columns = frames["module"], frames["vaddr"], frames["is_return"]
+        first, _ = distinct(*columns)
+        found = zip(*(column[first].tolist() for column in columns), strict=True)
+        new = [location for location in found if location not in self._names]
         for number in {module for module, _, _ in new}:
             locations = [location for location in new if location[0] == number]
             if number == NO_MODULE:

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from memleak_android.host.errors import MemleakError, TargetError, UsageError
-from memleak_android.host.machine.local.loader import load_order, resolve_command
+from memleak_android.host.machine.local.loader import command_objects
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.snoop.filters import ArgumentFilter
 from memleak_android.host.snoop.formats import UNKNOWN, CallFormat
@@ -42,7 +42,7 @@ def local_files(
 ) -> list[list[ProbedFile]]:
     """The files of each process, or of the command before it runs. Raises TargetError."""
     if command:
-        loaded = load_order(resolve_command(command[0], environment), environment)
+        loaded = command_objects(command, environment)
         return [[ProbedFile(0, one.path, one.open_path) for one in loaded]]
     return of_each(pids, _files_of, on_problem)
 

@@ -1,6 +1,7 @@
-"""snoop on a device: pulls the files of its processes and starts the agent there."""
+"""Starts the agent of a snoop session: here, or on a device, whose files it pulls."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from memleak_android.host.errors import TracerError
@@ -8,8 +9,9 @@ from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
 from memleak_android.host.machine.adb.reading_agent import ReadingAgent
-from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.capabilities import bpf_refusal, probe_agent
+from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.machine.target import Target
 from memleak_android.host.snoop.agent_lines import SnoopOptions, snoop_lines
 from memleak_android.host.snoop.placing import SnoopPlan
@@ -62,3 +64,19 @@ class RemoteSnoop:
             self._objects[file] = loaded
             found.append(file)
         return found
+
+
+def start_local(options: SnoopOptions, plan: SnoopPlan) -> AgentSession:
+    """Starts the agent. Raises TracerError. Placing and removing many probes takes minutes, hence the long silence_s."""
+    agent = find_binary("memleakd", local_arch())
+    channel = LocalChannel([str(agent), "snoop"], give_stdio=bool(options.command))
+    lines = snoop_lines(options, plan) + ([USER_STDIO_LINE] if options.command else [])
+    return AgentSession("snoop", channel, lines, silence_s=300)
+
+
+def process_names(pids: Sequence[int]) -> dict[int, str]:
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            found[pid] = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    return found

@@ -15,9 +15,8 @@ from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.machine import target
 from memleak_android.host.machine.adb import server
-from memleak_android.host.machine.adb.channel import AdbChannel
+from memleak_android.host.machine.adb.channel import AdbChannel, RelayedStreams
 from memleak_android.host.machine.adb.keeper import AdbDeployment
-from memleak_android.host.machine.adb.relayed_streams import RelayedStreams
 from memleak_android.host.machine.binaries import ARCH_OF_MACHINE
 from memleak_android.host.machine.target import (
     OUTPUT_BYTES_MAX,

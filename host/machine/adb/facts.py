@@ -6,12 +6,8 @@ from memleak_android.host.console import one_line
 from memleak_android.host.machine.target import Target
 
 _PROPERTIES = (
-    "ro.product.model",
-    "ro.build.version.release",
-    "ro.build.version.sdk",
-    "ro.build.type",
-    "ro.product.cpu.abilist",
-    "ro.product.cpu.abi",
+    *("ro.product.model", "ro.build.version.release", "ro.build.version.sdk", "ro.build.type"),
+    *("ro.product.cpu.abilist", "ro.product.cpu.abi"),
 )
 _LOOK = """for p in "$@"; do echo "$p=$(getprop "$p")"; done
 echo "kernel=$(uname -r)"; echo "machine=$(uname -m)"; echo "uid=$(id -u)"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError, TargetError
+from memleak_android.host.machine.linker_command import words_of_program
 from memleak_android.host.machine.local.process import check_not_ended, check_status
 from memleak_android.host.machine.parse import ProcessStatus, last_line, parse_auxv, parse_maps, parse_status
 from memleak_android.host.machine.target import Target
@@ -159,7 +160,7 @@ def _unreadable(pid: int, status: ProcessStatus, target: Target, complaint: byte
 def _command(words: bytes) -> str:
     """The command line. An app's is its name, padded with NULs (setArgV0 of Android's runtime)."""
     text = [one_line(word.decode("utf-8", "replace")) for word in words.rstrip(b"\0").split(b"\0")]
-    return shlex.join(word for word in text if word)
+    return shlex.join(words_of_program([word for word in text if word]))
 
 
 def _file(mapping: Mapping) -> tuple[str, int, str]:

@@ -1,4 +1,4 @@
-"""The adb server: its devices, and streams to their services. The only module that imports adbutils.
+"""The adb server: its devices, which of them is meant, and streams to their services. The only module that imports adbutils.
 
 adbutils provides the server's protocol and starts the server. Its shell, sync and stat are not used: they lose exit codes,
 truncate without an error and count sizes in 32 bits. The import costs 0.2 s, so it happens only if a device is used.
@@ -19,6 +19,7 @@ from memleak_android.host.errors import DeviceError
 
 if TYPE_CHECKING:
     import adbutils
+from collections.abc import Sequence
 
 READY = "device"  # the state of a usable device
 SERVER_TIMEOUT_S = 10.0
@@ -177,3 +178,72 @@ def _connect(timeout_s: float) -> adbutils.AdbConnection:
             f"no adb server can be reached or started ({one_line(str(error))})",
             "install adb, or start a server by `adb start-server`",
         ) from None
+
+
+# Advice for each state in which a device is unusable.
+_WAY_OUT = {
+    "unauthorized": "accept this computer in the dialog on its screen",
+    "authorizing": "accept this computer in the dialog on its screen",
+    "offline": "connect it again, or try `adb reconnect offline`",
+    "connecting": "try again in a moment",
+    "no permissions": "allow your user to use it (udev rules), then `adb kill-server`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """At most one of these is set. serial: a serial, or a USB path (usb:1-2)."""
+
+    serial: str = ""
+    usb: bool = False
+    tcp: bool = False
+
+    def matches(self, row: DeviceRow) -> bool:
+        if self.serial:
+            return self.serial in (row.serial, row.bus)
+        return not (self.usb and not row.is_usb) and not (self.tcp and row.is_usb)
+
+
+class SeveralDevices(DeviceError):
+    """rows: the matching devices in the server's order."""
+
+    def __init__(self, rows: Sequence[DeviceRow]) -> None:
+        super().__init__("more than one device/emulator", "name one by --serial ID, -d (USB) or -e (TCP)")
+        self.rows = rows
+
+
+def select(rows: Sequence[DeviceRow], wish: Wish) -> DeviceRow:
+    """The matching device. Raises DeviceError: none, several, or unusable in its state.
+
+    Unusable devices count too, as in adb: another device must not be measured only because the intended one is offline.
+    """
+    found = [row for row in rows if wish.matches(row)]
+    if not found:
+        raise _none(rows, wish)
+    if len(found) > 1:
+        raise SeveralDevices(found)
+    (row,) = found
+    if row.state != READY:
+        hint = _WAY_OUT.get(row.state, "boot it into Android")
+        raise DeviceError(f"device {one_line(row.serial)} is {_spoken(row.state)}", hint)
+    return row
+
+
+def _spoken(state: str) -> str:
+    """The state in words."""
+    if state == "no permissions":
+        return "closed to your user"
+    return state if state in _WAY_OUT else f"in state {state}"
+
+
+def _none(rows: Sequence[DeviceRow], wish: Wish) -> DeviceError:
+    known = ", ".join(one_line(row.serial) for row in rows[:8])
+    if wish.serial:
+        message = f"device {one_line(wish.serial)!r} not found"
+    elif wish.usb or wish.tcp:
+        message = f"no {'USB device' if wish.usb else 'emulator or TCP device'} found"
+    else:
+        message = "no devices/emulators found"
+    if known:
+        return DeviceError(message, f"adb knows: {known}")
+    return DeviceError(message, "connect one with USB debugging on, or start an emulator")

@@ -6,10 +6,11 @@ mappings.
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.linker_command import words_of_linker
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.machine.parse import last_line, parse_listed
 from memleak_android.unwind.file_reading import opened
@@ -72,25 +73,34 @@ def _find_command(name: str, search_path: str, directory: str) -> str:
     )
 
 
-def load_order(executable: str, environment: Mapping[str, str], directory: str = ".") -> list[LoadedObject]:
+def command_objects(command: Sequence[str], environment: Mapping[str, str]) -> list[LoadedObject]:
+    """As load_order(), of the program of a command; of `ld.so OPTIONS PROGRAM` as that linker does. Raises TargetError."""
+    n = words_of_linker(command)
+    path = os.path.realpath(command[n]) if n else resolve_command(command[0], environment)
+    return load_order(path, environment, linker=command[:n])
+
+
+def load_order(
+    executable: str, environment: Mapping[str, str], directory: str = ".", linker: Sequence[str] = ()
+) -> list[LoadedObject]:
     """The objects that starting `executable` loads, in the linker's search order; missing ones are skipped.
 
-    A static program is alone. Raises TargetError if the executable cannot be read as an ELF file, or its linker does
+    linker: the words that run it; () = the one that it names. A static program is alone. Raises TargetError if the executable cannot be read as an ELF file, or its linker does
     not list what it loads.
     """
     try:
-        interpreter = ElfFile(executable).interpreter
+        words = [*linker] or list(filter(None, [ElfFile(executable).interpreter]))
     except OSError as error:
         raise TargetError(f"cannot open {executable}: {error.strerror}") from error
-    listed = _listed(interpreter, executable, environment, directory) if interpreter else []
+    listed = _listed(words, executable, environment, directory) if words else []
     paths = dict.fromkeys([executable, *(os.path.realpath(os.path.join(directory, path)) for path in listed)])
     return [LoadedObject(path, path) for path in paths]
 
 
-def _listed(interpreter: str, executable: str, environment: Mapping[str, str], directory: str) -> list[str]:
+def _listed(linker: list[str], executable: str, environment: Mapping[str, str], directory: str) -> list[str]:
     """glibc's linker goes on after a missing library if the variable asks for the list (ld.so(8)); others have an option."""
-    is_glibc = os.path.basename(interpreter).startswith("ld-linux")
-    argv = [interpreter, executable] if is_glibc else [interpreter, "--list", executable]
+    is_glibc = os.path.basename(linker[0]).startswith("ld-linux")
+    argv = [*linker, executable] if is_glibc else [*linker, "--list", executable]
     try:
         done = subprocess.run(
             argv,

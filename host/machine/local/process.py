@@ -1,17 +1,19 @@
-"""A process of this machine: its checks, files and linker data."""
+"""A process of this machine: its checks, files, linker data and memory limits."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shlex
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from memleak_android.host.elf.dynamic import DT_DEBUG, ElfFile
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.linker_command import words_of_program
 from memleak_android.host.machine.parse import ProcessStatus, parse_auxv, parse_maps, parse_status
 from memleak_android.unwind.abandonable_calls import Progress, call
 from memleak_android.unwind.elf_headers import ELFCLASS32, PT_DYNAMIC
@@ -20,7 +22,7 @@ from memleak_android.unwind.maps import AddressSpace, Mapping
 
 _DELETED = " (deleted)"
 _PARENTS_OF_KERNEL_THREADS = (0, 2)  # 2 is kthreadd
-_AT_ENTRY = 9  # <elf.h>
+_AT_BASE, _AT_ENTRY = 7, 9  # <elf.h>
 _LOADED_OBJECTS_MAX = 4096
 _COMMAND_BYTES_MAX = 100_000
 
@@ -92,7 +94,7 @@ class LocalProcess:
             if mapping.path.startswith("/") and mapping.is_executable:
                 by_file.setdefault((mapping.device, mapping.inode, mapping.path), mapping)
         order = self._link_map_files(AddressSpace(mappings))
-        executable = self._executable_file(mappings)
+        executable = self._executable_file(mappings, order)
         first = [executable] if executable else []
         files = dict.fromkeys([*first, *order, *by_file])
         return [
@@ -103,9 +105,14 @@ class LocalProcess:
             if file in by_file
         ]
 
-    def _executable_file(self, mappings: list[Mapping]) -> tuple[str, int, str] | None:
+    def _executable_file(
+        self, mappings: list[Mapping], order: dict[tuple[str, int, str], int]
+    ) -> tuple[str, int, str] | None:
         with _reading(self.pid):
-            entry = _auxiliary_vector(self.pid).get(_AT_ENTRY)
+            vector = _auxiliary_vector(self.pid)
+        if order and not vector.get(_AT_BASE):  # the kernel started the linker itself (`ld.so PROGRAM`)
+            return next(iter(order))
+        entry = vector.get(_AT_ENTRY)
         mapping = AddressSpace(mappings).find(entry) if entry else None
         return (mapping.device, mapping.inode, mapping.path) if mapping else None
 
@@ -124,13 +131,29 @@ class LocalProcess:
         return found
 
     def _debug_address(self, space: AddressSpace) -> int:
-        """Value of DT_DEBUG in the executable's dynamic section in memory, 0 if there is none."""
+        """Value of DT_DEBUG in the program's dynamic section in memory, 0 if there is none.
+
+        Only programs have one: that of `ld.so PROGRAM` is the mapped file with it.
+        """
         elf = ElfFile(f"/proc/{self.pid}/exe")
+        vector = _auxiliary_vector(self.pid)
+        entry = vector.get(_AT_ENTRY, 0)
+        if vector.get(_AT_BASE):
+            return self._debug_of(elf, entry - elf.entry_vaddr) if entry else 0
+        for mapping in space.mappings:
+            if mapping.path.startswith("/") and not mapping.file_offset and mapping.permissions[-1] == "p":
+                with suppress(OSError, TargetError):
+                    elf = ElfFile(self.open_path(mapping))
+                    found = elf.interpreter and self._debug_of(elf, mapping.start - elf.first_load_vaddr)
+                    if found:
+                        return found
+        return 0
+
+    def _debug_of(self, elf: ElfFile, bias: int) -> int:
         dynamic = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
-        entry = _auxiliary_vector(self.pid).get(_AT_ENTRY, 0)
-        if dynamic is None or not entry:
+        if dynamic is None:
             return 0
-        address = dynamic.vaddr + entry - elf.entry_vaddr
+        address = dynamic.vaddr + bias
         table = _memory(self.pid, address, min(dynamic.memory_bytes, 1 << 16))
         for tag, value in struct.iter_unpack("<QQ", table[: len(table) & ~15]):
             if tag == DT_DEBUG:
@@ -254,10 +277,12 @@ def _status(pid: int) -> ProcessStatus:
 
 
 def command_line(pid: int) -> str:
-    """The shell-quoted command line, "" of a kernel thread. Raises OSError."""
+    """The shell-quoted command line, from its program on, "" of a kernel thread. Raises OSError."""
     data, _ = call(_read_command_line, pid)
     words = data.rstrip(b"\0").split(b"\0")
-    return shlex.join(os.fsdecode(word) for word in words) if words != [b""] else ""
+    if words == [b""]:
+        return ""
+    return shlex.join(words_of_program([os.fsdecode(word) for word in words]))
 
 
 def _read_command_line(progress: Progress, pid: int) -> tuple[bytes, int]:
@@ -307,3 +332,59 @@ def _reading(pid: int) -> Iterator[None]:
         raise TargetError(f"there is no process {pid}") from error
     except PermissionError as error:
         raise TargetError(f"process {pid} may not be traced: {error.strerror}", "run as root") from error
+
+
+_CGROUPS = "/sys/fs/cgroup"
+_NO_LIMIT = 1 << 60  # cgroup v1 writes a number near 2^63 for none (mm/page_counter.c)
+
+Limit = tuple[str, int, int]  # its name, the limit and what is used, in bytes
+
+
+def memory_limits(pid: int) -> list[Limit]:
+    """Those that there are, of a process that still runs."""
+    return [*_of_groups(pid), *_of_process(pid)]
+
+
+def _of_groups(pid: int) -> Iterator[Limit]:
+    """cgroups(7): version 2 has a line `0::/path`, version 1 one with the controller `memory`."""
+    for line in _text(f"/proc/{pid}/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            yield from _of_tree(_CGROUPS, path, "memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            yield from _of_tree(f"{_CGROUPS}/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def _of_tree(root: str, path: str, limit_name: str, used_name: str) -> Iterator[Limit]:
+    """A group's limit holds for those below it, too."""
+    while ".." not in path.split("/"):  # of a group outside of our namespace
+        limit, used = (_number(_text(f"{root}{path}/{name}")) for name in (limit_name, used_name))
+        if limit is not None and used is not None and limit < _NO_LIMIT:
+            yield f"control group {path}", limit, used
+        if path in ("", "/"):
+            return
+        path = os.path.dirname(path)
+
+
+def _of_process(pid: int) -> Iterator[Limit]:
+    """setrlimit(2); the same amounts as in status (proc(5)), in KiB."""
+    limits, status = _text(f"/proc/{pid}/limits"), _text(f"/proc/{pid}/status")
+    for name, title, amount in (
+        ("ulimit -v", "address space", "VmSize"),
+        ("ulimit -d", "data size", "VmData"),
+    ):
+        limit = re.search(rf"^Max {title} +(\d+) ", limits, re.MULTILINE)
+        used = re.search(rf"^{amount}:\s+(\d+) kB$", status, re.MULTILINE)
+        if limit and used:
+            yield name, int(limit[1]), int(used[1]) << 10
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdecimal() else None
+
+
+def _text(path: str) -> str:
+    with suppress(OSError):
+        return read_text(path)
+    return ""

@@ -1,15 +1,29 @@
-"""Decodes the output of `memleakd scan` (docs/wire-protocol.md). The writer may be broken, so every length is checked."""
+"""Has `memleakd scan` search memory and decodes its output (docs/wire-protocol.md). The writer may be broken, so every length is checked."""
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.errors import TargetError
+from memleak_android.host.errors import DeviceError, MemleakError, TargetError
+from memleak_android.host.machine.adb.reading_agent import ReadingAgent
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.scan.local import scan_memory
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan, memory_scan
 from memleak_android.host.wire import payloads
-from memleak_android.host.wire.blocks import EXIT_STOP, SCAN, SCANNED, Block, BlockKind, Rows
+from memleak_android.host.wire.blocks import (
+    EXIT_STOP,
+    SCAN,
+    SCANNED,
+    Block,
+    BlockKind,
+    BlockParser,
+    BrokenStream,
+    Rows,
+)
 from memleak_android.host.wire.payloads import MalformedBlock
 from memleak_android.unwind.maps import Mapping
 
@@ -137,3 +151,49 @@ def _registers_of(payload: bytes) -> list[int]:
 
 def _malformed(reason: str) -> MalformedBlock:
     return MalformedBlock(BlockKind.SCANNED, reason)
+
+
+_POLL_S = 0.1
+_SILENCE_S = 60.0  # the agent writes nothing during the stop itself
+_CLOSE_S = 2.0
+
+
+def scan_by_agent(
+    agent: ReadingAgent, pid: int, block_addresses: Addresses, held: Rows | np.void | None = None
+) -> MemoryScan:
+    """As scan_memory() of local.py. Raises TargetError, DeviceError."""
+    reader, parser = ScanReader(agent.target.arch == "arm64"), BlockParser()
+    words = ["scan", str(pid)]
+    if held is not None:  # its last thread: the first may be gone, and its /proc/PID/maps is empty then
+        words = ["scan", str(int(held["tid"])), f"{int(held['stack_pointer']):x}"]
+    channel = agent.open(*words)
+    last_output = time.monotonic()
+    try:
+        while (piece := channel.exchange(bytearray(), _POLL_S)) is not None:
+            for block in parser.feed(piece):
+                reader.add(block)
+            last_output = time.monotonic() if piece else last_output
+            if time.monotonic() - last_output > _SILENCE_S:
+                raise DeviceError(
+                    f"{agent.target.name} was silent for {_SILENCE_S:g} s during the memory scan", "try again"
+                )
+        return reader.scan(held, block_addresses)
+    except BrokenStream as error:
+        raise TargetError(
+            f"the agent sent a malformed block ({error.reason})", channel.last_words()
+        ) from None
+    finally:
+        channel.close(_CLOSE_S, _CLOSE_S)
+
+
+def scan_local_memory(pid: int, block_addresses: Addresses, held: Rows | np.void | None = None) -> MemoryScan:
+    """As scan_memory(), with the same errors.
+
+    Python scans if the agent may not (Yama's ptrace_scope 1: the target is our descendant, not the agent's) or lacks memory.
+    """
+    machine = LocalMachine()
+    try:
+        files = FilesInPlace({"memleakd": find_binary("memleakd", machine.arch)})
+        return scan_by_agent(ReadingAgent(machine, lambda user: files), pid, block_addresses, held)
+    except (MemleakError, OSError):
+        return scan_memory(pid, block_addresses, held)

@@ -19,7 +19,7 @@ _ALIVE_INTERVAL_S = 15.0
 
 
 class AgentSilent(Exception):
-    """No output for patience_s."""
+    """No output while this program waited for patience_s."""
 
 
 class ChannelReader:
@@ -97,13 +97,14 @@ class ChannelReader:
             self._read.put(None)
 
     def _read_all(self) -> None:
-        heard = time.monotonic()
+        silence_s = 0.0
         while not self._is_over:
             while self._wanted:
                 self._outgoing += self._wanted.popleft()
             if self._is_alive_due:
                 self._said_alive = time.monotonic()
                 self._outgoing += b"alive\n"
+            begin = time.monotonic()
             piece = self._channel.exchange(self._outgoing, _POLL_S, self._woken)
             with suppress(BlockingIOError):
                 os.read(self._woken, 64)
@@ -113,8 +114,11 @@ class ChannelReader:
                 self._n_read += len(piece)
                 self._read.put(piece)
                 self._await_room()
-                heard = time.monotonic()
-            elif time.monotonic() - heard > self.patience_s:
+                silence_s = 0.0
+                continue
+            # A machine that stood still (a paused guest), or had no time for us, had none for the agent.
+            silence_s += min(time.monotonic() - begin, 2 * _POLL_S)
+            if silence_s > self.patience_s:
                 raise AgentSilent
 
     def _await_room(self) -> None:

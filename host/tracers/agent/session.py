@@ -1,7 +1,8 @@
-"""A session of memleakd: configures the agent, reads its blocks, ends it in any state."""
+"""Sessions of memleakd, one of them from a process's fork on: configures the agent, reads its blocks, ends it in any state."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,9 +17,17 @@ from memleak_android.host.wire.blocks import (
     BlockKind,
     BlockParser,
     BrokenStream,
+    Lost,
+    ProcessEvent,
     Reason,
 )
-from memleak_android.host.wire.payloads import decode_error, decode_hello
+from memleak_android.host.wire.payloads import (
+    MalformedBlock,
+    decode_error,
+    decode_hello,
+    decode_processes,
+    decode_status,
+)
 
 _CLOSE_S, _KILLED_S = 3.0, 60.0  # detaching many probes takes long
 _ABANDON_S = 0.5
@@ -65,6 +74,7 @@ class AgentSession:
         self.stops = np.empty(0, STOP)  # of the target's threads, before the session
         self.notes: tuple[str, ...] = ()  # for -v
         self.fallback = ""  # why a better tracer is not used
+        self.second_choice: Literal["", "bpf"] = ""  # the tracer to use where the target refuses this one
         self.pairs: PairPlan | None = None  # the traced part of --pairs
         self.unplaced: tuple[str, ...] | None = None  # functions asked for and not traced; None = not known
         self._channel = channel
@@ -164,3 +174,70 @@ def _wrong_version(version: int) -> TracerError:
         f"the agent speaks wire version {version}, this program {WIRE_VERSION}",
         "build both with `make device`",
     )
+
+
+_LATE_NS = 5 * 10**9  # for blocks that the agent writes before the fork's record
+
+
+class ZygoteSession(AgentSession):
+    """A session with `follow` on a parent with other children too: `only_pids` selects the measured process.
+
+    start: called when the probes are attached; makes the parent fork the process and returns its pid.
+    The session ends with this process. Raises TracerError if it was forked before, from a pool of waiting processes (Android's
+    USAP pool, ZygoteServer.fillUsapPool() of frameworks/base): its first allocations were not traced.
+    """
+
+    def __init__(
+        self, channel: Channel, lines: Sequence[str], start: Callable[[], int], clean_up: Callable[[], None]
+    ) -> None:
+        super().__init__("bpf", channel, lines, clean_up=clean_up)
+        self.has_begun = False
+        self._start_target = start
+
+    def blocks(self) -> Iterator[Block]:
+        pid, deadline_ns, forked, ended = 0, 0, set[int](), set[int]()
+        now_ns, is_whole = 0, True
+        for block in super().blocks():
+            yield block
+            if block.kind == BlockKind.PROCESS:
+                forked |= _pids(block, ProcessEvent.FORK)
+                ended |= _pids(block, ProcessEvent.EXIT)
+            elif block.kind == BlockKind.STATUS:
+                now_ns, is_whole = _progress(block)
+                if not pid:
+                    begin_ns = time.monotonic_ns()
+                    pid = self._start_target()
+                    self.has_begun = True
+                    self.target |= {"pid": pid, "only_pids": [pid]}
+                    deadline_ns = now_ns + time.monotonic_ns() - begin_ns + _LATE_NS
+            is_overdue = block.kind == BlockKind.END or now_ns > deadline_ns
+            if pid and is_overdue and is_whole and pid not in forked:
+                raise _waited_in_a_pool(pid)
+            if pid in ended:
+                ended.clear()
+                self.stop()
+
+
+def _progress(status: Block) -> tuple[int, bool]:
+    """The target's clock, and whether all records of forks arrived."""
+    try:
+        row = decode_status(status.payload)
+    except MalformedBlock:  # the capture records it
+        return 0, False
+    return int(row["timestamp_ns"]), not int(row["lost"][Lost.MAPPINGS])
+
+
+def _waited_in_a_pool(pid: int) -> TracerError:
+    return TracerError(
+        f"process {pid} was forked before the probes were placed, to wait until an app starts (USAP pool)",
+        "switch the pool off (`setprop persist.device_config.runtime_native.usap_pool_enabled false` as root, then"
+        " restart the device), or attach without --launch",
+    )
+
+
+def _pids(block: Block, event: ProcessEvent) -> set[int]:
+    try:
+        rows = decode_processes(block.payload)
+    except MalformedBlock:
+        return set()  # the capture records it
+    return {int(row["pid"]) for row in rows if row["event"] == event}

@@ -27,12 +27,11 @@ from memleak_android.host.machine.adb.pulled_files import PulledFiles
 from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.capabilities import bpf_refusal, probe_agent
-from memleak_android.host.machine.scan.by_agent import scan_by_agent
+from memleak_android.host.machine.scan.blocks import scan_by_agent
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.machine.target import AppUser, Deployment, Target
-from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session import AgentSession, ZygoteSession
 from memleak_android.host.tracers.agent.session_options import PairPlan, PairPlanner, SessionOptions
-from memleak_android.host.tracers.agent.zygote import ZygoteSession
 from memleak_android.host.tracers.android import attach_agent, ptrace, wrap
 from memleak_android.host.tracers.android.bpf import check_word_size, plan_pairs, plan_remote
 from memleak_android.host.tracers.android.command import find_command, start_by_bpf, start_with_shim

@@ -19,20 +19,20 @@ from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.symbols.debug_files import DebugFileSearch, open_elf
 from memleak_android.host.symbols.demangle import demangle, demangle_all
 from memleak_android.host.tracers.agent.session_options import ProbedFile
+from memleak_android.host.tracers.functions.inlined import is_inlined
 from memleak_android.host.tracers.functions.requests import FunctionRequest
 from memleak_android.host.tracers.functions.written_names import SPECIAL_NAMES, normal_name, written_names
 from memleak_android.unwind.elf_headers import (
-    SHF_COMPRESSED,
     STT_FUNC,
     STT_GNU_IFUNC,
     STT_OBJECT,
     ElfSections,
     text_at,
 )
+from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.errors import BadElfError
 
 _SYMBOLS_MAX = 4_000_000
-_DEBUG_TEXT_MAX = 256 << 20
 # Suffixes of a function's changed copy: GCC, clang with ThinLTO.
 _CLONE = re.compile(r"(\.(constprop|isra|part|llvm|lto_priv)(\.\d+)?)+$")
 _COLD = ".cold"  # GCC: the unlikely part of a function, not a function itself
@@ -107,14 +107,22 @@ class FunctionTable:
         symbols = [symbol for name in dict.fromkeys(names) for symbol in self.by_name[name]]
         return [symbol for symbol in symbols if symbol.kind == STT_FUNC and not symbol.name.endswith(_COLD)]
 
-    def is_named_in_debug_information(self, name: str) -> bool:
-        """Whether DWARF names it although it has no code: inlined everywhere."""
-        needle = b"\0" + name.rpartition("::")[2].encode() + b"\0"
+    def is_imported(self, name: str) -> bool:
+        """Whether the file calls it in another one."""
+        return any(
+            text_at(strings, at).partition("@")[0] == name
+            for elf in self._files
+            for _, rows, strings in elf.symbol_tables()
+            for at in rows["name"][:_SYMBOLS_MAX][rows["section"][:_SYMBOLS_MAX] == 0].tolist()
+        )
+
+    def is_inlined(self, name: str) -> bool | None:
+        """Whether DWARF knows it as a function whose code is in its callers. None: not known."""
+        last, answers = name.rpartition("::")[2], set[bool | None]()
         for elf in self._files:
-            section = elf.find(".debug_str")
-            if section is not None and not section.flags & SHF_COMPRESSED and section.size <= _DEBUG_TEXT_MAX:
-                return needle in b"\0" + bytes(elf.content(section))
-        return False
+            with suppress(BadElfError):
+                answers.add(is_inlined(ElfImage(elf.data, self.path), last))
+        return True in answers or (None if None in answers else False)
 
 
 def _symbols(elf: ElfSections) -> Iterator[TableSymbol]:
@@ -134,12 +142,8 @@ _NAMES_SHOWN = 6
 _THROWERS = {"__cxa_throw", "rust_panic"}
 # Imports of what else unwinds (_Unwind_Resume: cleanups; glibc's nptl/unwind.c ends threads so), or loads code that may.
 _UNWINDERS = {
-    "_Unwind_ForcedUnwind",
-    "_Unwind_RaiseException",
-    "_Unwind_Resume",
-    "pthread_cancel",
-    "pthread_exit",
-    "thrd_exit",
+    *("_Unwind_ForcedUnwind", "_Unwind_RaiseException", "_Unwind_Resume", "pthread_cancel", "pthread_exit"),
+    *("thrd_exit",),
 }
 _LOADERS = {"android_dlopen_ext", "dlmopen", "dlopen"}
 
@@ -283,13 +287,18 @@ class Selection:
 
     def _missing(self, request: FunctionRequest, candidates: Sequence[ProbedFile]) -> tuple[str, str]:
         name = os.path.basename(candidates[0].path)
-        if any(self._table(file).is_named_in_debug_information(request.symbol) for file in candidates):
+        if any(self._table(file).is_imported(request.symbol) for file in candidates):
+            return f"{name} calls that of another file", f"name that file, as in libc.so.6:{request.symbol}"
+        files = [] if request.is_glob else candidates
+        inlined = {self._table(file).is_inlined(request.symbol) for file in files}
+        if True in inlined:
             return (
                 f"{name} has no code of its own for it: inlined wherever it is called",
                 "probe a function that calls it",
             )
         kind = "no function matches" if request.is_glob else "no such function"
-        return f"{kind} in {name}", "name it as `nm -D` does, or by +0xOFFSET in a stripped file"
+        perhaps = "" if None not in inlined else ", or it is inlined wherever it is called"
+        return f"{kind} in {name}{perhaps}", "name it as `nm -D` does, or by +0xOFFSET in a stripped file"
 
     def _table(self, file: ProbedFile) -> FunctionTable:
         path = self._opened(file)

@@ -205,7 +205,7 @@ class _PatchedFile:
     room: int
 
 
-assert HEAP_SLOTS + 64 <= ROOM_SLOTS  # ML_PAIRS
+assert HEAP_SLOTS + 64 <= ROOM_SLOTS  # Patches.functions_max
 
 
 def _sized(site: PatchSite) -> PatchSite:

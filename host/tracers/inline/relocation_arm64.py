@@ -211,10 +211,6 @@ def _move_literal_load(code: _Code, instruction: Instruction, word: int) -> None
     code.words.append(_LITERAL_LOADS[word >> 24][0] | through << 5 | register)
 
 
-def _move_jump(code: _Code, instruction: Instruction, word: int) -> None:
-    code.jump(_target(instruction, word, 0, 26))
-
-
 def _move_call(code: _Code, instruction: Instruction, word: int) -> None:
     """The call returns to the original code, where the unwinder knows the frame."""
     target = _target(instruction, word, 0, 26)
@@ -253,7 +249,7 @@ _Move = Callable[[_Code, Instruction, int], None]
 _FORMS: tuple[tuple[int, int, _Move], ...] = (
     (0x10000000, 0x9F000000, _move_adr),
     (0x90000000, 0x9F000000, _move_adrp),
-    (0x14000000, 0xFC000000, _move_jump),
+    (0x14000000, 0xFC000000, lambda code, instruction, word: code.jump(_target(instruction, word, 0, 26))),
     (0x94000000, 0xFC000000, _move_call),
     (0x54000000, 0xFF000010, _move_conditional),  # b.cond
     (0x34000000, 0x7E000000, _move_conditional),  # cbz, cbnz

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from memleak_android.host.machine.local.loader import load_order, resolve_command
+from memleak_android.host.machine.local.loader import command_objects
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent.session_options import (
     AllocatorChoice,
@@ -100,4 +100,4 @@ def probed_files(pid: int, objects: Sequence[LoadedObject]) -> list[ProbedFile]:
 def _objects(pid: int | None, command: Sequence[str], environment: Mapping[str, str]) -> list[LoadedObject]:
     if pid is not None:
         return LocalProcess.open(pid).loaded_objects()
-    return load_order(resolve_command(command[0], environment), environment)
+    return command_objects(command, environment)

@@ -51,7 +51,10 @@ class _Search:
 
     allocators: dict[_Identity, _Allocator] = field(default_factory=dict)
     without: dict[str, list[str]] = field(default_factory=dict)  # reason → names of processes
-    _has_malloc: dict[_Identity, bool] = field(default_factory=dict)
+    unread: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # why a file is unknown → names of measured processes
+    _has_malloc: dict[_Identity, bool | str] = field(default_factory=dict)  # or why that is unknown
 
     def add(self, pid: int) -> None:
         try:
@@ -61,29 +64,41 @@ class _Search:
                 self._leave_out("32-bit code", str(pid))
             return  # a kernel thread, or ended meanwhile
         try:
-            found = self._allocator_of(process.loaded_objects())
+            found, unread = self._allocator_of(process.loaded_objects())
         except TargetError:
             return
+        if found is None and os.path.exists(f"/proc/{pid}"):
+            self._leave_out(
+                next(iter(unread), "no allocator that exports malloc (static, or one of their own)"),
+                process.name,
+            )
         if found is None:
-            self._leave_out("no allocator that exports malloc (static, or one of their own)", process.name)
-        else:
-            found.processes.append(process.name)
+            return
+        found.processes.append(process.name)
+        for why in unread:
+            self.unread.setdefault(why, []).append(process.name)
 
-    def _allocator_of(self, objects: Iterable[LoadedObject]) -> _Allocator | None:
-        """The first in search order that defines malloc, as the dynamic linker binds it."""
+    def _allocator_of(self, objects: Iterable[LoadedObject]) -> tuple[_Allocator | None, list[str]]:
+        """The first in search order that defines malloc, as the dynamic linker binds it, and why earlier ones are unknown."""
+        unread = list[str]()
         for item in objects:
             if os.path.basename(item.path) == SHIM:  # of another session
                 continue
             try:
                 status = file_status(item.open_path)
-            except OSError:
+            except OSError as error:
+                if item.dynamic:  # the dynamic linker searches it
+                    unread.append(f"cannot open {item.path}: {error.strerror}")
                 continue
             identity = (status.st_dev, status.st_ino)
             if identity not in self._has_malloc:
                 self._has_malloc[identity] = _defines_malloc(item.open_path)
-            if self._has_malloc[identity]:
-                return self.allocators.setdefault(identity, _Allocator(item.open_path))
-        return None
+            answer = self._has_malloc[identity]
+            if answer is True:
+                return self.allocators.setdefault(identity, _Allocator(item.open_path)), unread
+            if answer and item.dynamic:
+                unread.append(answer)
+        return None, unread
 
     def _leave_out(self, reason: str, name: str) -> None:
         self.without.setdefault(reason, []).append(name)
@@ -116,6 +131,7 @@ def plan_every_process(choice: AllocatorChoice) -> EveryProcessPlan:
         raise TargetError(
             "no process of this machine has an allocator that can be probed", "name one by --pid"
         )
+    notes += _unread_sentences(search.unread)
     return EveryProcessPlan(
         tuple(files), tuple(probes), tuple(notes), tuple(_left_out_sentences(search.without))
     )
@@ -136,21 +152,29 @@ def start(options: SessionOptions) -> AgentSession:
     return session
 
 
-def _defines_malloc(path: str) -> bool:
+def _defines_malloc(path: str) -> bool | str:
+    """A text is the reason why it is unknown."""
     try:
         return exports(path, "malloc")
-    except TargetError:
-        return False
+    except TargetError as error:
+        return error.message
 
 
 def _left_out_sentences(without: dict[str, list[str]]) -> Iterable[str]:
     for reason, names in sorted(without.items()):
-        kinds = Counter(names)
-        shown = ", ".join(_counted(*counted) for counted in kinds.most_common(_NAMED_MAX))
-        more = f" and {len(kinds) - _NAMED_MAX} more" if len(kinds) > _NAMED_MAX else ""
-        n = len(names)
-        yield f"{n} process{'es' * (n != 1)} that ran at the beginning cannot be measured, {reason}: {shown}{more}"
+        yield f"{_processes(names)} that ran at the beginning cannot be measured, {reason}: {_shown(names)}"
 
 
-def _counted(name: str, n: int) -> str:
-    return name if n == 1 else f"{name} ({n})"
+def _unread_sentences(unread: dict[str, list[str]]) -> Iterable[str]:
+    for reason, names in sorted(unread.items()):
+        yield f"{reason}; calls of {_processes(names)} are missing if it defines malloc: {_shown(names)}"
+
+
+def _processes(names: list[str]) -> str:
+    return f"{len(names)} process{'es' * (len(names) != 1)}"
+
+
+def _shown(names: list[str]) -> str:
+    kinds = Counter(names)
+    shown = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in kinds.most_common(_NAMED_MAX))
+    return shown + (f" and {len(kinds) - _NAMED_MAX} more" if len(kinds) > _NAMED_MAX else "")

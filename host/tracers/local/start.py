@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Literal
@@ -14,8 +15,9 @@ from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.capabilities import bpf_refusal
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
-from memleak_android.host.machine.local.loader import interpreter_of, load_order, resolve_command
+from memleak_android.host.machine.local.loader import command_objects, interpreter_of, resolve_command
 from memleak_android.host.machine.local.machine import probe_local
+from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.profile.runtime_sites import PYTHON_INTERFACE, PYTHON_MODULE
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import (
@@ -43,13 +45,13 @@ _SANITIZERS = {
 
 
 def choose_tracer(name: TracerName, pid: int | None, refusal: str) -> Chosen:
-    """refusal: bpf_refusal() of this machine. `auto` is bpf if allowed, else preload for commands and plt for processes. Raises TracerError."""
+    """refusal: bpf_refusal() of this machine. `auto` is bpf if allowed, else the shim. Raises TracerError."""
     if name != "auto" and name != "bpf":
         return name
     if not refusal:
         return "bpf"
     if name == "auto":
-        return "preload" if pid is None else "plt"
+        return shim_route(pid)
     subject = f"process {pid} cannot be traced" if pid else "the bpf tracer cannot run"
     raise TracerError(
         f"{subject}: {refusal}",
@@ -57,6 +59,10 @@ def choose_tracer(name: TracerName, pid: int | None, refusal: str) -> Chosen:
         if pid
         else "run as root, or start the program with --tracer preload -- CMD",
     )
+
+
+def shim_route(pid: int | None) -> Literal["preload", "plt"]:
+    return "preload" if pid is None else "plt"
 
 
 def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
@@ -70,26 +76,42 @@ def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
     refusal = bpf_refusal(probe_local())
     chosen = choose_tracer(name, options.pid, refusal)
     reason = instead_of_bpf(refusal, options.pairs is not None, name)
+    second_choice: Literal["", "bpf"] = ""
     if name == "auto" and chosen == "bpf" and _is_python(options):
-        chosen, reason = "preload", "the shim counts Python's objects, the BPF tracer does not"
+        chosen, second_choice = shim_route(options.pid), "bpf"
+        reason = "the shim counts Python's objects, the BPF tracer does not"
     session = _start(chosen, options)
-    session.fallback = reason
+    session.fallback, session.second_choice = reason, second_choice
     return session
 
 
 def _is_python(options: SessionOptions) -> bool:
-    """Whether a command runs Python, and the shim can trace it."""
+    """Whether the target runs Python, and the shim can trace it."""
     only_bpf = options.object or options.symbols_prefix or options.perf_events or options.without_multi
-    if options.pid is not None or options.pairs or only_bpf or not options.python_objects:
+    if options.pairs or only_bpf or not options.python_objects:
         return False
+    if options.pid is not None:
+        program, *libraries = LocalProcess.open(options.pid).loaded_objects() or [LoadedObject("", "")]
+        paths = [
+            program.open_path,
+            *(one.open_path for one in libraries if PYTHON_MODULE.fullmatch(one.path)),
+        ]
+        return _has_python_interface(paths)
     try:
         _check_program(options.command[0])
         words = interpreter_of(options.command[0], os.environ)
         # A script of this name chooses an interpreter (pyenv's shims), or env(1) finds it by PATH.
         if words and any(PYTHON_MODULE.fullmatch(word) for word in (options.command[0], *words)):
             return True
-        program, *libraries = load_order(resolve_command(options.command[0], os.environ), os.environ)
+        program, *libraries = command_objects(options.command, os.environ)
         paths = [program.path, *(one.path for one in libraries if PYTHON_MODULE.fullmatch(one.path))]
+        return _has_python_interface(paths)
+    except (OSError, TargetError):
+        return False
+
+
+def _has_python_interface(paths: list[str]) -> bool:
+    try:
         return any(ElfFile(path).dynamic_functions({PYTHON_INTERFACE}) for path in paths)
     except (OSError, TargetError):
         return False
@@ -137,9 +159,10 @@ def _start_preload(options: SessionOptions) -> AgentSession:
             "run as root",
         )
     _check_program(options.command[0])
+    _check_valgrind(options.command)
     arch = local_arch()
     agent, shim = find_binary("memleakd", arch), find_binary("libmemleak.so", arch)
-    pairs = _plan_pairs(options.command[0], options.pairs) if options.pairs else None
+    pairs = _plan_pairs(options.command, options.pairs) if options.pairs else None
     lines = [*options.lines(), f"shim {quote(os.fsencode(shim), safe='/')}", *options.pair_lines(pairs)]
     channel = LocalChannel([str(agent), "preload"], give_stdio=True)
     session = AgentSession("preload", channel, [*lines, USER_STDIO_LINE])
@@ -147,8 +170,8 @@ def _start_preload(options: SessionOptions) -> AgentSession:
     return session
 
 
-def _plan_pairs(command: str, planner: PairPlanner) -> PairPlan:
-    loaded = load_order(resolve_command(command, os.environ), os.environ)
+def _plan_pairs(command: Sequence[str], planner: PairPlanner) -> PairPlan:
+    loaded = command_objects(command, os.environ)
     return planner.plan([ProbedFile(0, one.path, one.open_path) for one in loaded], by="slots")
 
 
@@ -172,6 +195,15 @@ def _check_program(command: str) -> None:
                 f"{elf.path} is built with {name}, whose allocator has to come before any other library",
                 "use --tracer bpf, or a build without it",
             )
+
+
+def _check_valgrind(command: Sequence[str]) -> None:
+    """Raises TargetError for memcheck, its default tool, which takes the shim's functions, too, for ones to be replaced."""
+    tools = [word for word in command[1:] if word.startswith("--tool=")]
+    if os.path.basename(command[0]) == "valgrind" and tools[-1:] in ([], ["--tool=memcheck"]):
+        raise TargetError(
+            "valgrind's memcheck replaces malloc, so no tracer sees it", "run the program without valgrind"
+        )
 
 
 def _other_rights(path: str) -> str:

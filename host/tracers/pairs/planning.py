@@ -15,10 +15,9 @@ from memleak_android.host.tracers.agent.session_options import CodePatcher, Pair
 from memleak_android.host.tracers.functions.requests import FunctionRequest
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
 from memleak_android.host.tracers.pairs.routes import Patches, Probes, Route, Slots
-from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION
 from memleak_android.unwind.errors import BadElfError
 
-_FUNCTIONS_MAX = FUNCTIONS_MAX - FIRST_PAIR_FUNCTION
 _MATCHES_MAX = 32  # functions that one name or glob may match
 _WAY_OUT = "name fewer by a narrower glob"
 _PART = {False: "acquires", True: "releases"}
@@ -113,9 +112,9 @@ class _Drafts:
                 self._complain(family, f"no function to {word} is left, so the pair is skipped")
                 self._give_back(family)
                 return
-        n_traced = len(self.names)
-        if n_traced + len(found) > _FUNCTIONS_MAX:  # some of them could be acquires without their releases
-            counts = f"its {len(found)} functions are too many, {n_traced} of {_FUNCTIONS_MAX} are traced"
+        n_traced, most = len(self.names), self.route.functions_max
+        if n_traced + len(found) > most:  # some of them could be acquires without their releases
+            counts = f"its {len(found)} functions are too many, {n_traced} of {most} are traced"
             self._complain(family, f"{counts}, so the pair is skipped")
             self._give_back(family)
             return

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 from urllib.parse import quote
 
 from memleak_android.host.elf.dynamic import ElfFile
@@ -23,21 +24,15 @@ from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.function_extents import FunctionExtents
 from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
 from memleak_android.host.tracers.probes.return_sites import ReturnSites, calls_nothing, find_exits
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
 
 _NAME_BYTES_MAX = 119  # ML_PAIR_NAME_BYTES
-_NAMES_MAX = 192  # ML_PAIR_NAMES
+_NAMES_MAX = 384  # ML_PAIR_NAMES
 # The shim replaces these itself (device/preload/hooks/names.c): a slot leads to one entry.
 _REGIONS = ("mmap", "mmap64", "munmap", "mremap", "shmat", "shmdt", "sbrk", "brk")
 _LOADER = (
-    "dlopen",
-    "android_dlopen_ext",
-    "dlsym",
-    "dlclose",
-    "execve",
-    "execvpe",
-    "fexecve",
-    "execv",
-    "execvp",
+    *("dlopen", "android_dlopen_ext", "dlsym", "dlclose", "execve", "execvpe", "fexecve", "execv"),
+    *("execvp",),
 )
 _OF_THE_SHIM = frozenset((*(function.name for function in HEAP_FUNCTIONS), *_REGIONS, *_LOADER))
 # No exception or cancelled thread leaves the heap's functions, or those that copy memory.
@@ -52,8 +47,10 @@ class Route:
     """A route. check() and lines() raise TargetError with the function's name if it is not reachable.
 
     files: of the process.
+    functions_max: of all pairs together.
     """
 
+    functions_max: ClassVar[int] = FUNCTIONS_MAX - FIRST_PAIR_FUNCTION
     selection: Selection
     files: Sequence[ProbedFile]
 
@@ -248,6 +245,7 @@ class Slots(Route):
 class Patches(Route):
     """The shim by inline hooks: any function of a running process whose first instructions can be moved."""
 
+    functions_max: ClassVar[int] = 64
     patcher: CodePatcher
 
     def look_at(self, found: Sequence[FoundFunction]) -> None:

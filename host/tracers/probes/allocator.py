@@ -54,6 +54,7 @@ HEAP_FUNCTIONS = tuple(
 )
 _INDISPENSABLE = ("malloc", "free")
 # Encodings of operator new, but for those that take std::nothrow: they throw std::bad_alloc.
+_GO_SECTION = ".go.buildinfo"  # since Go 1.13: cmd/link/internal/ld/data.go
 _OPERATOR_NEW, _NOTHROW = "_Zn", "RKSt9nothrow_t"
 _CANNOT_LEAVE = "not probed, for an exception that passes a return probe ends the program"
 _NOT_PROBED = "not probed, its address is chosen at run time (ifunc)"
@@ -73,23 +74,27 @@ def find_allocator(objects: Sequence[LoadedObject], choice: AllocatorChoice) -> 
         return _named_object(objects, choice.object)
     malloc = choice.symbols_prefix + "malloc"
     defining = [(item, found) for item in objects if (found := _exports(item, malloc))]
-    version = next((_default_version(found) for item, found in defining if _is_libc(item)), 0)
+    version = next(
+        (_default_version(found) for item, found in defining if _exports(item, "gnu_get_libc_version")), 0
+    )
     for item, found in defining:
         if any(symbol.answers(version) for symbol in found):
             return item
     for item in objects[:1]:  # a static program has no exports, perhaps a symbol table
-        if _open(item.open_path).static_functions({malloc}):
+        program = _open(item.open_path)
+        if program.static_functions({malloc}):
             return item
+        if not defining and program.find(_GO_SECTION) is not None:
+            raise TargetError(
+                f"{item.path} is a Go program without C: its heap is Go's, and no malloc is called",
+                "use go tool pprof",
+            )
     searched = objects[0].path if len(objects) == 1 else f"any of the program's {len(objects)} objects"
     raise no_allocator(malloc, searched)
 
 
 def _exports(item: LoadedObject, name: str) -> list[FunctionSymbol]:
     return _open(item.open_path).dynamic_functions({name})
-
-
-def _is_libc(item: LoadedObject) -> bool:
-    return bool(_exports(item, "gnu_get_libc_version"))
 
 
 def _default_version(found: Sequence[FunctionSymbol]) -> int:

@@ -51,7 +51,8 @@ def test_same_program_elsewhere_in_memory_and_with_one_leak_added(
     (site,) = json.loads(diff(first.with_name("recording.memleak"), leaking, "--format", "json"))["sites"]
     assert (site["change"], site["new"]) == ("new", {"space": 61, "objects": 1})
     assert [frame["function"] for frame in site["frames"][:3]] == ["malloc", "leak", "main"]
-    text = diff(first, leaking)
+    (tmp_path / "3" / "program").unlink()  # as a rebuild does: of a folder, the report has the names
+    text = diff(first.parent, leaking.parent)
     assert text.splitlines()[:4] == [
         "WORSE  holds 61 B more: places 1 new", "", "new    +61 bytes in +1 allocation", "       leak  3/program.c:4"
     ]  # fmt: skip

@@ -16,7 +16,6 @@ from tests.support.builders.second_user import (
     UID,
     as_second_user,
     needs_second_user,
-    null_device,
     open_to_all,
 )
 from tests.support.command_line import CommandLine
@@ -155,15 +154,6 @@ def test_a_folder_of_another_user(line: CommandLine, shared: Path, words: tuple[
     assert not os.listdir(shared / "out")
 
 
-@needs_second_user
-@every_verb
-def test_a_device_stays_a_device(line: CommandLine, words: tuple[str, ...]) -> None:
-    null = null_device(line.folder)
-    done = line.run(*to(null, words))
-    assert done.code in (0, 6), done.err
-    assert stat.S_ISCHR(null.stat().st_mode)
-
-
 @every_verb
 def test_a_fifo_gets_the_whole_output(line: CommandLine, words: tuple[str, ...]) -> None:
     """Without --force: nothing is overwritten."""
@@ -181,15 +171,6 @@ def test_a_fifo_gets_the_whole_output(line: CommandLine, words: tuple[str, ...])
 def test_stdout_by_its_name(line: CommandLine) -> None:
     done = line.run("report", "a.memleak", "--format", "json", "-o", "/dev/stdout")
     assert done.out.startswith("{"), done.err
-
-
-def test_a_recording_replaces_a_name_and_not_the_file_behind_it(line: CommandLine) -> None:
-    victim = line.folder / "victim"
-    victim.write_text("victim")
-    os.link(victim, line.folder / "out")
-    done = line.run("record", "-o", "out", *MEASURED, "true")
-    assert done.code in (0, 6) and victim.read_text() == "victim"
-    assert (line.folder / "out").read_bytes().startswith(b"MEMLEAK\0")
 
 
 FORMS = ("<&-", ">&-", "2>&-")

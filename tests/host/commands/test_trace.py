@@ -119,8 +119,9 @@ def test_signal_that_killed_the_command_is_reported(line: CommandLine) -> None:
     assert result.err.startswith("memleak-android: sh was killed by signal 9\n") and result.code == 137
 
 
-def test_json_on_stdout_is_only_json(line: CommandLine) -> None:
-    result = line.run(*PRELOAD, "--json", "-", "--", "true")
+@pytest.mark.parametrize("words", [["--json", "-"], ["--json"], ["--json", "-o", "x.memleak"]])
+def test_json_on_stdout_is_only_json(words: list[str], line: CommandLine) -> None:
+    result = line.run(*PRELOAD, *words, "--", "true")
     report = json.loads(result.out)
     assert [site["inuse_space"] for site in report["sites"]] == [30, 20, 10]
     assert report["totals"]["inuse_space"] == report["sites"][0]["alloc_space"] == 60

@@ -11,6 +11,7 @@ from memleak_android.host.pairs.schema import PairRule, Success, read_pair_sets,
 from memleak_android.host.symbols.debug_files import open_elf
 from memleak_android.host.tracers.agent.session_options import PairPlan, ProbedFile
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
+from memleak_android.host.tracers.pairs.routes import Probes
 
 GOOD = '[good]\nacquire = {function = "pool_take"}\nrelease = {function = "pool_give"}\n'
 
@@ -115,13 +116,24 @@ def test_a_pair_with_too_many_functions_is_skipped_whole(
     planned: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its acquire alone, everything it acquires would look leaked."""
-    monkeypatch.setattr("memleak_android.host.tracers.pairs.planning._FUNCTIONS_MAX", 3)
+    monkeypatch.setattr(Probes, "functions_max", 3)
     second = (
         GOOD.replace("good", "next").replace("pool_take", "pool_open").replace("pool_give", "pool_resize")
     )
     result = planned(GOOD + second)
     assert result.names == (("good", "pool_take"), ("good", "pool_give"))
     assert any("pair next: its 2 functions are too many, 2 of 3 are traced" in one for one in result.problems)
+
+
+def test_sets_of_libc_fit_together(pool: Path) -> None:
+    libc = next(
+        line.split()[-1]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "/libc.so" in line and "r-x" in line
+    )
+    sets = read_pair_sets(("fd", "pthread", "stdio"))
+    files = [ProbedFile(0, str(pool), str(pool)), ProbedFile(0, libc, libc)]
+    assert not [one for one in SetsPlanner(sets).plan(files).problems if "too many" in one]
 
 
 def test_rules_for_one_tracer_only(planned: Plan) -> None:

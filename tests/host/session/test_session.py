@@ -16,9 +16,15 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.session import progress
 from memleak_android.host.session.session import safety_interval_ns
-from memleak_android.host.session.unmeasured_children import UnmeasuredChildren, _began_as_ours
+from memleak_android.host.session.unmeasured_children import (
+    UnmeasuredChildren,
+    _ancestors,
+    _began_as_ours,
+    _goes_on,
+    _lineage,
+)
 from tests.support.builders.large_recording import write
-from tests.support.workloads import both_tracers, run
+from tests.support.workloads import both_tracers, build, run
 
 SECOND = 10**9
 
@@ -102,9 +108,18 @@ time.sleep(60)
 """
 
 
+# Ends before anything is seen of it.
+AT_ONCE = "int main(void) { if (fork()) _exit(0); setsid(); close(0); close(1); close(2); sleep(60); }"
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
 @both_tracers
-def test_a_program_that_goes_on_as_a_daemon(tracer: str, tmp_path: Path) -> None:
+def test_a_program_that_goes_on_as_a_daemon(tracer: str, is_at_once: bool, tmp_path: Path) -> None:
     command = ["--", sys.executable, "-S", "-E", "-c", DETACHES]
+    if is_at_once:
+        source = tmp_path / "daemon.c"
+        source.write_text(f"#include <unistd.h>\n{AT_ONCE}\n")
+        command = ["--", str(build(source, tmp_path, output="daemon"))]
     found = run(tracer, tmp_path, *command, codes=[6]).report["answer"]
     daemon = re.fullmatch(r"its child process (\d+) goes on unmeasured: .*--follow.*", found["why"])
     assert found["state"] == "cannot_tell" and daemon
@@ -118,3 +133,21 @@ def test_another_s_start_of_the_program_is_no_daemon_of_ours() -> None:
                 time.sleep(0.001)
             assert _began_as_ours(process.pid) is is_ours
             process.kill()
+
+
+def test_another_session_s_target_is_no_daemon_of_ours() -> None:
+    """Its parent, the tracer, began before our session and it meanwhile. Only our own ancestors are given orphans."""
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "read x; setsid sleep 60 & echo $!; wait"], stdin=-1, stdout=-1
+    ) as tracer:
+        since_s = _lineage(tracer.pid)[3] + 0.01
+        while time.clock_gettime(time.CLOCK_BOOTTIME) < since_s + 0.02:
+            time.sleep(0.01)
+        tracer.stdin.write(b"\n")
+        tracer.stdin.flush()
+        target = int(tracer.stdout.readline())
+        while Path(f"/proc/{target}/comm").read_text() != "sleep\n":
+            time.sleep(0.001)
+        for adopting, goes_on in ({tracer.pid}, True), ({1, *_ancestors(os.getpid())}, False):
+            assert _goes_on(target, {os.path.realpath("/bin/sleep")}, since_s, adopting) is goes_on
+        os.kill(target, signal.SIGKILL)

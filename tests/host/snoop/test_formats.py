@@ -33,7 +33,7 @@ UNPAIRED = (
 
 
 def bucket_of(duration_ns: int) -> int:
-    """As device/bpf/snoop/statistics.bpf.h has it."""
+    """As device/bpf/snoop/calls.bpf.h has it."""
     if duration_ns < 16:
         return duration_ns
     power = duration_ns.bit_length() - 1

@@ -1,5 +1,6 @@
 """Programs that the shim cannot measure: refused before they start, by name, with the way out; BPF counts what they hold."""
 
+import json
 import os
 import shutil
 import stat
@@ -23,6 +24,24 @@ def test_the_shim_is_refused(kind: str) -> None:
         f"memleak-android: error: {program} is built with {NAMES[kind]}, whose allocator has to come before any other"
         " library; use --tracer bpf, or a build without it\n"
     )
+
+
+def test_valgrind_replaces_the_allocator(tmp_path: Path) -> None:
+    """Its other tools do not."""
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    program, report = built("plain_leak"), tmp_path / "report.json"
+    done = run_program(["--tracer", "preload", "--", "valgrind", program, "23", "1009"])
+    assert done.returncode == 4
+    assert done.stderr == (
+        "memleak-android: error: valgrind's memcheck replaces malloc, so no tracer sees it;"
+        " run the program without valgrind\n"
+    )
+    words = ["valgrind", "-q", "--tool=none", program, "23", "1009"]
+    done = run_program(["--tracer", "preload", "--json", report, "--", *words], timeout_s=100)
+    assert done.returncode == 0, done.stderr
+    sites = json.loads(report.read_text())["sites"]
+    assert [one["inuse_objects"] for one in sites if one["inuse_space"] == 23 * 1009] == [23]
 
 
 def refusal(program: Path) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from memleak_android.host.machine.adb import relayed_streams
-from memleak_android.host.machine.adb.channel import CLOSE_STDIN, EXIT, STDERR, STDOUT, packet
-from memleak_android.host.machine.adb.relayed_streams import RelayedStreams
+from memleak_android.host.machine.adb import channel
+from memleak_android.host.machine.adb.channel import CLOSE_STDIN, EXIT, STDERR, STDOUT, RelayedStreams, packet
 
 Ends = tuple[socket.socket, RelayedStreams]
 
@@ -41,8 +40,8 @@ def test_the_end_of_our_input_is_sent(ends: Ends) -> None:
 
 
 def test_a_silent_program_is_not_waited_for(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relayed_streams, "_SILENCE_S", 0.1)
-    monkeypatch.setattr(relayed_streams, "_DRAINED_S", 10_000)
+    monkeypatch.setattr(channel, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(channel, "_DRAINED_S", 10_000)
     begin = time.monotonic()
     ends[1].drain()
     assert time.monotonic() - begin > 0.05
@@ -53,8 +52,8 @@ def test_endless_output_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(relayed_streams, "_DRAINED_S", 0.2)
-    monkeypatch.setattr(relayed_streams, "_SILENCE_S", 10_000)
+    monkeypatch.setattr(channel, "_DRAINED_S", 0.2)
+    monkeypatch.setattr(channel, "_SILENCE_S", 10_000)
     there, relay = ends
     is_over = threading.Event()
 
@@ -80,7 +79,7 @@ def test_our_reader_going_away_breaks_the_programs_streams(
 ) -> None:
     """As `| head` does."""
     read, write = os.pipe()
-    monkeypatch.setitem(relayed_streams._OUTPUTS, STDOUT, write)
+    monkeypatch.setitem(channel._OUTPUTS, STDOUT, write)
     os.close(read)
     there, relay = ends
     there.recv(100)
@@ -92,8 +91,8 @@ def test_our_reader_going_away_breaks_the_programs_streams(
 
 def test_a_cut_connection_ends_it(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither silence nor patience ends it here."""
-    monkeypatch.setattr(relayed_streams, "_SILENCE_S", 10_000)
-    monkeypatch.setattr(relayed_streams, "_DRAINED_S", 10_000)
+    monkeypatch.setattr(channel, "_SILENCE_S", 10_000)
+    monkeypatch.setattr(channel, "_DRAINED_S", 10_000)
     there, relay = ends
     there.close()
     relay.drain()

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.machine.local import limits
-from memleak_android.host.machine.local.limits import memory_limits
+from memleak_android.host.machine.local.process import _of_tree, memory_limits
 
 SPACE = 1 << 30
 
@@ -39,9 +38,9 @@ def test_limits_of_control_groups_above_it(tmp_path: Path, names: tuple[str, str
         (tmp_path / folder).mkdir()
         (tmp_path / folder / names[0]).write_text(f"{limit}\n")
         (tmp_path / folder / names[1]).write_text("300\n")
-    found = [*limits._of_tree(str(tmp_path), "/a/b/c", *names)]
+    found = [*_of_tree(str(tmp_path), "/a/b/c", *names)]
     assert found == [("control group /a/b/c", 7000, 300), ("control group /a", 5000, 300)]
-    assert [*limits._of_tree(str(tmp_path), "/../a", *names)] == []
+    assert [*_of_tree(str(tmp_path), "/../a", *names)] == []
 
 
 def test_limit_of_a_real_control_group() -> None:

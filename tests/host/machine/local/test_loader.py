@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import TargetError
-from memleak_android.host.machine.local.loader import interpreter_of, load_order, resolve_command
+from memleak_android.host.machine.local.loader import (
+    command_objects,
+    interpreter_of,
+    load_order,
+    resolve_command,
+)
 from tests.support.gcc import gcc
 
 LD_SO = "/lib64/ld-linux-x86-64.so.2"
@@ -93,6 +98,13 @@ def test_search_order(libraries: Path, program: str, case: str) -> None:
     ours = what_we_say(executable, environment, libraries)
     assert ours == what_ld_so_says(executable, environment, libraries)
     assert any(path.endswith("/libtwo.so") for path in ours)
+
+
+def test_a_command_that_begins_with_its_linker(libraries: Path) -> None:
+    program = str(libraries / "with_runpath")
+    for folder in ("a", "b"):
+        command = [LD_SO, "--library-path", str(libraries / folder), program, "-v"]
+        assert command_objects(command, {}) == load_order(program, {"LD_LIBRARY_PATH": command[2]})
 
 
 def test_a_linker_that_lists_nothing(libraries: Path, tmp_path: Path) -> None:

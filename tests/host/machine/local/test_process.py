@@ -80,6 +80,15 @@ def test_objects_in_search_order(start: Start, waiting: Path) -> None:
     )
 
 
+def test_a_program_run_by_its_linker(start: Start, waiting: Path) -> None:
+    """The kernel started the linker, and knows nothing of the program."""
+    program = waiting / "waiting"
+    process = LocalProcess.open(start("/lib64/ld-linux-x86-64.so.2", "--inhibit-cache", program).pid)
+    assert process.command == str(program)
+    assert names(process) == ["waiting", "libc.so.6", "ld-linux-x86-64.so.2"]
+    assert all(one.dynamic for one in process.loaded_objects())
+
+
 def test_a_static_process(start: Start, tmp_path: Path) -> None:
     (tmp_path / "waiting.c").write_text(WAIT_C)
     if subprocess.run(["gcc", "-static", "-o", "alone", "waiting.c"], cwd=tmp_path, check=False).returncode:

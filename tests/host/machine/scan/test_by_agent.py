@@ -1,6 +1,8 @@
-"""The agent's look into a process beside the host's own, and what is made of blocks that make no sense."""
+"""Memory that is scanned by the agent and by this process: the same is found, and the target goes on."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,12 +19,13 @@ from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.machine.scan import by_agent
+from memleak_android.host.machine.scan import blocks, local
 from memleak_android.host.machine.scan.blocks import ScanReader, decode_scanned
 from memleak_android.host.machine.scan.local import scan_memory
 from memleak_android.host.machine.scan.words import MemoryScan
 from memleak_android.host.wire.blocks import SCAN, Block, BlockKind
 from memleak_android.host.wire.payloads import MalformedBlock
+from tests.support.attaching import until
 from tests.support.running_program import blocked, wait_until_asleep
 from tests.support.stack_capture import stopped
 from tests.support.workloads import built
@@ -63,7 +66,7 @@ def silent(*argv: str | Path, **environment: str) -> Iterator[int]:
 
 def test_it_finds_what_the_host_itself_finds(agent: ReadingAgent) -> None:
     with silent(built("reachable_blocks", "-O0"), "60") as pid:
-        remote, local = by_agent.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
+        remote, local = blocks.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
         assert "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text()
     assert (remote.allocator.tolist(), remote.libc.tolist()) == (
         local.allocator.tolist(),
@@ -78,7 +81,7 @@ def test_it_finds_what_the_host_itself_finds(agent: ReadingAgent) -> None:
 def test_neither_looks_into_the_shims_own_memory(agent: ReadingAgent) -> None:
     shim = find_binary("libmemleak.so", LocalMachine().arch)
     with silent(built("shim_refers", "-O0"), "60", LD_PRELOAD=str(shim)) as pid:
-        both = by_agent.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
+        both = blocks.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
         mappings = [one for one in parse_maps(Path(f"/proc/{pid}/maps").read_text()) if one.path == str(shim)]
     base, named_end = mappings[0].start, max(one.end for one in mappings)
     with shim.open("rb") as file:  # what follows .bss may be one mapping with it
@@ -95,7 +98,7 @@ def test_more_than_one_thread_of_the_agent_finds(agent: ReadingAgent) -> None:
     """Three million references in a row: more than fills what one of its threads takes of the room at once."""
     script = "import sys; a = bytearray(64); many = [a] * 3_000_000; print(flush=True); sys.stdin.read()"
     with silent(sys.executable, "-c", script, PYTHONMALLOC="malloc") as pid:
-        remote, local = by_agent.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
+        remote, local = blocks.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
     assert len(references(local)) > 3_000_000
     assert np.array_equal(references(remote), references(local))
     assert remote.scanned_bytes == local.scanned_bytes
@@ -105,13 +108,13 @@ def test_a_process_that_ended(agent: ReadingAgent) -> None:
     with subprocess.Popen(["/bin/true"]) as process:
         pass
     with pytest.raises(TargetError, match=f"process {process.pid} could not be searched: it has ended"):
-        by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS)
+        blocks.scan_by_agent(agent, process.pid, NO_BLOCKS)
 
 
 def test_neither_looks_into_a_process_with_a_tracer(agent: ReadingAgent) -> None:
     with blocked(["/bin/cat"]) as pid, stopped(pid):
         with pytest.raises(TargetError, match="could not be searched: Operation not permitted"):
-            by_agent.scan_by_agent(agent, pid, NO_BLOCKS)
+            blocks.scan_by_agent(agent, pid, NO_BLOCKS)
         with pytest.raises(TargetError, match="could not be stopped: Operation not permitted"):
             scan_memory(pid, NO_BLOCKS)
 
@@ -151,12 +154,48 @@ def test_the_agent_looks_where_it_can(monkeypatch: pytest.MonkeyPatch, has_agent
     name, other = (
         ("scan_memory", pytest.fail) if has_agent else ("find_binary", lambda *_: Path("/bin/false"))
     )
-    monkeypatch.setattr(by_agent, name, other)
+    monkeypatch.setattr(blocks, name, other)
     with blocked(["/bin/cat"]) as pid:
-        scan = by_agent.scan_local_memory(pid, NO_BLOCKS)
+        scan = blocks.scan_local_memory(pid, NO_BLOCKS)
     assert scan.n_threads == 1 and scan.scanned_bytes > 4096
 
 
 def test_neither_can() -> None:
     with pytest.raises(TargetError, match="ended before its memory could be scanned"):
-        by_agent.scan_local_memory(2**22 + 1, NO_BLOCKS)
+        blocks.scan_local_memory(2**22 + 1, NO_BLOCKS)
+
+
+def tracers(pid: int) -> set[str]:
+    """Of its threads."""
+    statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    return {match for text in statuses for match in re.findall(r"^TracerPid:\t(\d+)", text, re.MULTILINE)}
+
+
+def test_process_goes_on():
+    with blocked(["/bin/cat"]) as pid:
+        scan = scan_memory(pid, NO_BLOCKS)
+        assert tracers(pid) == {"0"}
+        wait_until_asleep(pid)  # it wakes up from the stop, and goes to sleep again
+        assert scan.n_threads == 1
+        heap = next(line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "[heap]" in line)
+        low, high = (int(word, 16) for word in heap.split()[0].split("-"))
+        assert [low, high] in scan.allocator.tolist()
+        assert ((scan.value >= low) & (scan.value < high)).any()
+        assert 4096 < scan.scanned_bytes < 4 << 20  # of 8 MiB of stack that may be used only what is
+
+
+def test_thread_that_does_not_stop(monkeypatch: pytest.MonkeyPatch):
+    """A thread that has not stopped on request is released when the requesting thread ends."""
+    monkeypatch.setattr(local, "_DEADLINE_S", 0.2)
+    with subprocess.Popen([built("vfork_waits")], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.read(1) == b"w"
+            with pytest.raises(TargetError, match="did not stop within"):
+                scan_memory(process.pid, NO_BLOCKS)
+            # Python has joined a thread before the kernel has
+            assert until(lambda: tracers(process.pid) == {"0"})
+        finally:
+            child = Path(f"/proc/{process.pid}/task").glob("*/children")
+            for pid in " ".join(path.read_text() for path in child).split():
+                os.kill(int(pid), signal.SIGKILL)
+            process.kill()

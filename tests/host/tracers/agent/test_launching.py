@@ -14,8 +14,7 @@ from memleak_android.host.session import session as session_module
 from memleak_android.host.session.progress import Progress
 from memleak_android.host.session.session import Schedule, Session
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
-from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.zygote import ZygoteSession
+from memleak_android.host.tracers.agent.session import AgentSession, ZygoteSession
 from memleak_android.host.tracers.android.wrap import LaunchingSession
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent, encode_block

@@ -226,6 +226,9 @@ def test_static_programs(folder: Path) -> None:
     subprocess.run(["strip", path], check=True)
     with pytest.raises(TargetError, match=f"^no function malloc found in {path}; "):
         find_allocator([one], OPTIONS)
+    subprocess.run(["objcopy", "--add-section", f".go.buildinfo={folder}/main.c", path], check=True)
+    with pytest.raises(TargetError, match=f"^{path} is a Go program without C: .*; use go tool pprof$"):
+        find_allocator([one], OPTIONS)
 
 
 def test_the_first_object_in_search_order_is_the_allocator(folder: Path) -> None:
