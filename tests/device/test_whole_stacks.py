@@ -93,9 +93,13 @@ def test_many_threads_of_a_running_process(tracer: str, tmp_path: Path) -> None:
     check_threads(report, ATTACHED)
 
 
-def test_threads_beyond_the_limit_are_counted(tmp_path: Path) -> None:
-    """With little address space there are few slots. No call is missed, and the limit is said."""
-    command = f"ulimit -v {LIMIT_KB}; exec {built(THREADS)} {FEW}"
+@pytest.mark.parametrize("before", ["", "clears"])
+def test_threads_beyond_the_limit_are_counted(before: str, tmp_path: Path) -> None:
+    """With little address space there are few slots. No call is missed, and the limit is said.
+
+    before: what the threads call first: calloc(), which an allocator may build on malloc().
+    """
+    command = f"ulimit -v {LIMIT_KB}; exec {built(THREADS, '-fno-builtin')} {FEW} {before}"
     found = run("preload", tmp_path, "--", "sh", "-c", command, codes=(0, 6))
     blocks = sum(site["inuse_objects"] for site in found.sites() if "each" in functions(site))
     assert blocks + found.totals["unattributed_objects"] >= FEW

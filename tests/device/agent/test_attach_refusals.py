@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -134,6 +135,19 @@ def test_seccomp(mode: str, hook: str, said: str) -> None:
     with running(mode) as (process, _):
         assert refusal(process.pid, hook) == f"process PID {said}; use --tracer bpf"
         assert last_words(process) == UNHARMED
+
+
+@both_hooks
+def test_a_process_that_can_open_no_more_files(hook: str) -> None:
+    with started(workload(), "load", "0") as process:
+        for limit in (3, 4):
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (limit, 100))
+            assert refusal(process.pid, hook) == (
+                f"process PID has 3 of at most {limit} files open, and attaching takes 2 more for a moment;"
+                f" raise its limit: prlimit --pid PID --nofile={limit + 16}, or use --tracer bpf"
+            )
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (5, 100))
+        assert not attach(process.pid).error
 
 
 @pytest.mark.parametrize("function", ["leave", "become"])

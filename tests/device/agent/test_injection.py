@@ -69,6 +69,12 @@ def test_job_control_stays_as_it_is() -> None:
         assert last_words(process) == "unharmed, 0 signals"
 
 
+def test_a_program_run_by_its_linker_is_entered() -> None:
+    with running("threads", before=["/lib64/ld-linux-x86-64.so.2"]) as (process, _):
+        assert inject(process.pid, library(), "length_of", "four").result == 4
+        assert last_words(process) == "unharmed, 0 signals"
+
+
 def test_a_static_program_is_refused() -> None:
     with running("threads", flags=("-static",)) as (process, _):
         refused = inject(process.pid, library(), "length_of", "x")

@@ -123,3 +123,10 @@ def test_registers_that_the_function_leaves_alone_stay() -> None:
         assert (found.error, found.sizes) == ("", {48: 1}), found
         call()
     assert answers == [b"kept\n"] * 6
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="memory that another process waits for needs root")
+def test_memory_behind_a_stack_that_the_stopped_process_would_have_to_serve() -> None:
+    with started(program(), "served", "0") as process:
+        assert attach_inline(process.pid, lambda: leak(process)).sizes[5003] == 23
+        assert process.communicate(b"x", 20)[0] == b"unharmed, 0 signals\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attached_session import attach, loaded, started
+from tests.support.attached_session import attach, loaded, order, started
 from tests.support.attaching import attached
 from tests.support.workloads import PROGRAMS, built
 
@@ -105,7 +105,7 @@ def test_signals_that_are_ignored_do_not_interrupt_it(wait: str) -> None:
         assert process.wait(60) == 0
 
 
-@pytest.mark.parametrize("wait", [*SHORTENED, "poll"])
+@pytest.mark.parametrize("wait", [*SHORTENED, "sigtimedwait", "poll"])
 def test_it_is_not_prolonged(wait: str) -> None:
     """By a session that begins and ends in the second half of the wait."""
     if "exec_start" not in Path("/proc/self/sched").read_text() or platform.machine() != "x86_64":
@@ -116,3 +116,9 @@ def test_it_is_not_prolonged(wait: str) -> None:
         assert process.stdout is not None and process.stdout.readline() == b"in time\n"
         process.terminate()
         assert process.wait(60) == 0
+
+
+def test_strict_mode_in_which_the_cycle_counter_ends_a_process() -> None:
+    with loaded(0) as process:
+        found = attach(process.pid, lambda: order(process, b"s"))
+        assert (process.wait(60), found.sizes[5003]) == (0, 23)

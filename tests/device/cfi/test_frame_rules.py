@@ -17,19 +17,8 @@ from tests.support.gcc import gcc
 HERE = Path(__file__).resolve().parents[1] / "programs" / "parts"
 AGENT = HERE.parents[3] / "device" / "agent"
 CORPUS = HERE.parents[4] / "shared" / "corpus"
-SOURCES = [
-    *sorted((AGENT.parent / "cfi").glob("*.c")),
-    *(
-        AGENT / f"{name}.c"
-        for name in (
-            "process/code_map",
-            "process/patient_read",
-            "probes/frames",
-            "process/proc_file",
-            "process/process_maps",
-        )
-    ),
-]
+PARTS = "process/code_map process/patient_read probes/frames process/proc_file process/process_maps"
+SOURCES = [*sorted((AGENT.parent / "cfi").glob("*.c")), *(AGENT / f"{name}.c" for name in PARTS.split())]
 NONE, END, SP, FP, FP_DEREF = 1, 2, 3, 4, 5
 AT_FP = 0xFFFF  # ML_FRAME_FP_AT_FP
 ANSWER = np.dtype(

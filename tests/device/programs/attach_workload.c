@@ -5,14 +5,17 @@
  *   MODE N [interrupted]    N threads allocate; 0 and "load": no others. interrupted: a debugger's stop may end waits
  *   half N LIBRARY MARK     a thread loads the library, whose constructor waits while there is a file MARK
  *   namespace N LIBRARY     threads allocate by the libc of the library's linker namespace, too
+ *   served N                memory right behind the stack of another thread comes from the process itself (userfaultfd(2))
  *
- * Orders are bytes of standard input: l leaks 23 blocks of 5003 bytes, h enters a signal handler and stays in it until o. In
- * there m leaks another block, and f frees it. Anything else ends the program.
+ * Orders are bytes of standard input: l leaks 23 blocks of 5003 bytes, s does so in seccomp's strict mode and ends, h enters a signal
+ * handler and stays in it until o. In there m leaks another block, and f frees it. Anything else ends the program.
  */
 #include "../../support/programs/libc.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
 
 static atomic_int is_over, n_signals;
 static int may_be_interrupted;
@@ -148,6 +151,11 @@ static void obey(void)
 	while (read(0, &order, 1) == 1 || errno == EINTR) {
 		if (order == 'l') {
 			leak_some();
+		} else if (order == 's') {
+			if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+				exit(77);
+			leak_some();
+			syscall(SYS_exit, 0);
 		} else if (order == 'h') {
 			raise(SIGUSR2);
 			say("outside\n");
@@ -210,6 +218,22 @@ static void start(pthread_t *thread, void *(*function)(void *), void *argument)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
+static void serve_memory(void)
+{
+	size_t bytes = 1 << 20;
+	char *stack = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct uffdio_register behind = { { (uintptr_t)stack + bytes, bytes }, UFFDIO_REGISTER_MODE_MISSING, 0 };
+	int file = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setstack(&attributes, stack, bytes);
+	if (file < 0 || ioctl(file, UFFDIO_API, &(struct uffdio_api){ .api = UFFD_API }) ||
+	    ioctl(file, UFFDIO_REGISTER, &behind) || pthread_create(&thread, &attributes, sleep_whole, NULL))
+		exit(77);
+}
+
 /* In vfork() for as long as the process lives: its child, which has our streams, ends with it. */
 static void *wait_for_child(void *unused)
 {
@@ -246,6 +270,7 @@ int main(int argc, char **argv)
 	pthread_t other;
 
 	may_be_interrupted = argc > 3;
+	free(malloc(120000)); /* room for what is leaked in strict mode */
 	sigaction(SIGUSR1, &action, NULL);
 	signal(SIGUSR2, stay);
 	if (!strcmp(mode, "filter"))
@@ -256,6 +281,8 @@ int main(int argc, char **argv)
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (!strcmp(mode, "namespace"))
 		open_namespace(argv[3]);
+	if (!strcmp(mode, "served"))
+		serve_memory();
 	if (!strcmp(mode, "half")) {
 		start(&other, load_slowly, argv[3]);
 		while (access(argv[4], F_OK)) /* made by the constructor */

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* N [waits]: so many threads that live at the same time, each with one block of 77 bytes; after a line on stdin if it waits. */
+/*
+ * N [waits|clears]: so many threads that live at the same time, each with one block of 77 bytes; after a line on stdin if it waits. If
+ * it clears, they all call calloc() before.
+ */
 #include "../../support/programs/libc.h"
 
 #define BLOCK_BYTES 77
 #define STACK_BYTES 65536
 
+#define CLEARED 2000
+
 static pthread_barrier_t all;
+static int clears;
 
 __attribute__((noipa)) static void *each(void *block)
 {
+	for (int i = 0; i < clears; i++)
+		free(calloc(1, BLOCK_BYTES));
 	*(void *volatile *)block = malloc(BLOCK_BYTES);
 	pthread_barrier_wait(&all);
 	return NULL;
@@ -21,7 +29,8 @@ int main(int argc, char **argv)
 	pthread_attr_t attributes;
 	pthread_t thread;
 
-	if (argc > 2 && puts("ready") > 0 && !fflush(stdout) && getchar() == EOF)
+	clears = argc > 2 && !strcmp(argv[2], "clears") ? CLEARED : 0;
+	if (argc > 2 && !clears && puts("ready") > 0 && !fflush(stdout) && getchar() == EOF)
 		return 1;
 	pthread_barrier_init(&all, NULL, (unsigned)n + 1);
 	pthread_attr_init(&attributes);

@@ -68,6 +68,24 @@ static void *take_or_throw(size_t size, size_t alignment)
 	return block;
 }
 
+extern "C" void *mallocx(size_t size, int)
+{
+	return take(size, 16);
+}
+
+extern "C" void *rallocx(void *old, size_t size, int)
+{
+	return realloc(old, size);
+}
+
+extern "C" void dallocx(void *, int)
+{
+}
+
+extern "C" void sdallocx(void *, size_t, int)
+{
+}
+
 void *operator new(size_t size)
 {
 	return take_or_throw(size, 16);
@@ -113,12 +131,32 @@ extern "C" void *leak_in_plugin()
 
 #else
 
+/* jemalloc's own interface; other allocators lack it. Rust's jemallocator frees by sdallocx what it has from malloc. */
+extern "C" {
+void *mallocx(size_t size, int flags) __attribute__((weak));
+void *rallocx(void *old, size_t size, int flags) __attribute__((weak));
+void dallocx(void *block, int flags) __attribute__((weak));
+void sdallocx(void *block, size_t size, int flags) __attribute__((weak));
+}
+
 struct alignas(256) Large {
 	char bytes[512];
 };
 
 static void *volatile kept;
 alignas(std::string) static char texts[ROUNDS][sizeof(std::string)];
+
+static void leak_by_jemalloc_s_interface()
+{
+	bool has_it = mallocx && rallocx && dallocx && sdallocx;
+
+	kept = has_it ? mallocx(701, 0) : malloc(701);
+	kept = has_it ? rallocx(malloc(70001), 809, 0) : malloc(809);
+	if (!has_it)
+		return;
+	sdallocx(malloc(80001), 80001, 0);
+	dallocx(mallocx(90001, 0), 0);
+}
 
 static void leak(void *(*leak_in_plugin)())
 {
@@ -133,6 +171,7 @@ static void leak(void *(*leak_in_plugin)())
 		operator delete(kept);
 		(new (texts[i]) std::string)->append(600, 'x'); /* libstdc++ takes 601 bytes, and gives back what it outgrows */
 		std::string().append(60000, 'x');
+		leak_by_jemalloc_s_interface();
 		kept = new Large;
 		delete static_cast<Large *>(kept);
 		try {

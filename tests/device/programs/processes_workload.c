@@ -5,6 +5,7 @@
 #define TRIES 200
 #define CANNOT 77
 #define STAY_S 3
+#define THREADS 4
 
 extern char **environ;
 void *volatile kept;
@@ -119,6 +120,48 @@ static int has_ten_children(char *unused)
 	return 0;
 }
 
+static void *wait_for_the_others(void *barrier)
+{
+	pthread_barrier_wait(barrier);
+	return NULL;
+}
+
+static void *keep_with_the_others(void *barrier)
+{
+	pthread_barrier_wait(barrier);
+	keep(7, 1051);
+	return NULL;
+}
+
+/* On stacks that the C library keeps from then on, so that it allocates nothing for a child's threads. */
+static void run_threads(void *run(void *barrier))
+{
+	pthread_t threads[THREADS];
+	pthread_barrier_t barrier;
+
+	pthread_barrier_init(&barrier, NULL, THREADS);
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, run, &barrier);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* The first calls of each child are those of its threads, at the same moment. */
+static int has_threaded_children(char *unused)
+{
+	run_threads(wait_for_the_others);
+	for (int i = 0; i < 20; i++) {
+		pid_t child = fork();
+
+		if (child == 0) {
+			run_threads(keep_with_the_others);
+			_exit(0);
+		}
+		waitpid(child, NULL, 0);
+	}
+	return 0;
+}
+
 static int stays(char *unused)
 {
 	sleep(STAY_S);
@@ -161,7 +204,7 @@ int main(int argc, char **argv)
 		{ "fails", fails_to_exec },    { "becomes", becomes },	 { "thread", becomes_by_thread },
 		{ "child", child_becomes },    { "lends", lends_memory }, { "reuse", reuses_a_pid },
 		{ "ten", has_ten_children },   { "stays", stays },	 { "calls", calls_exec },
-		{ "leaves", leaves_a_child },
+		{ "leaves", leaves_a_child },  { "threads", has_threaded_children },
 	};
 
 	new_arguments = argv + 2;

@@ -15,7 +15,11 @@ UPROBES = "[uprobes]"  # kernel/events/uprobes.c: the last page of all
 @pytest.fixture(scope="module")
 def code_map(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("code_map") / "code_map"
-    parts = ("freestanding/bytes.c", "freestanding/sandbox.c", "stacks/code_lines.c", "segment/thread.c")
+    parts = (
+        *(f"freestanding/{name}.c" for name in ("bytes", "clock", "sandbox")),
+        "stacks/code_lines.c",
+        "segment/thread.c",
+    )
     sources = [PROGRAMS / "parts" / "code_map_of_text.c", *(DEVICE / "preload" / part for part in parts)]
     return sanitized(program, "address,undefined", "-w", "-fno-builtin", *sources)
 

@@ -190,6 +190,16 @@ def other_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+def test_addresses_of_a_program_that_is_not_moved_lead_to_its_slots(tmp_path: Path) -> None:
+    """Each module gets the address of the program's PLT entry for it."""
+    source = tmp_path / "taken.c"
+    source.write_text("#include <stdlib.h>\nvoid *(*taken(void))(size_t) { return malloc; }\n")
+    with AttachedProgram(slot_workload("-Wl,-z,now", "-no-pie", "-fno-pie", str(source))) as program:
+        session = program.attached(lambda: program.do("leak 100 31", "copy 55"))
+    assert session.sizes() == {31: 100, 55: 1}
+    assert not np.concatenate(session.hooked)["n_foreign"].any()
+
+
 DEBUG = "libc_malloc_debug.so.0"
 
 
@@ -257,11 +267,9 @@ def test_under_musl(tmp_path: Path) -> None:
     """Its linker is its libc, asks for no caller, and holds no lock while modules are looked at."""
     if shutil.which("musl-gcc") is None:
         pytest.skip("musl-gcc is not installed (apt-get install musl-tools)")
-    program, library, build = (
-        tmp_path / "musl",
-        tmp_path / "musl.so",
-        ["musl-gcc", "-O2", "-fno-builtin", "-w"],
-    )
+    program = tmp_path / "musl"
+    library = tmp_path / "musl.so"
+    build = ["musl-gcc", "-O2", "-fno-builtin", "-w"]
     source = ROOT / "tests" / "sessions" / "bionic" / "attach.c"
     subprocess.run([*build, source, "-o", program], check=True)
     subprocess.run([*build, "-shared", "-fPIC", PROGRAMS / "slot_library.c", "-o", library], check=True)

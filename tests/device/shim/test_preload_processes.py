@@ -92,6 +92,13 @@ def test_two_processes_of_one_pid() -> None:
     assert lost(session) == {}
 
 
+def test_threads_whose_first_calls_in_a_child_are_simultaneous() -> None:
+    """One of them joins the session; the others' calls count, too."""
+    session = ran(run_preloaded([workload("-pthread"), "threads", "-"], follow=True))
+    assert session.sizes()[1051] == 20 * 4 * 7
+    assert lost(session) == {}
+
+
 @pytest.mark.parametrize("max_live", [4096, 64])
 def test_what_ended_processes_left_is_kept_up_to_the_limit(max_live: int) -> None:
     session = ran(run_preloaded([workload(), "ten", "-"], follow=True, max_live=max_live))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.attaching import attached
+from tests.support.attaching import attached, waiting
 from tests.support.builders.python_extensions import extension, interpreters
-from tests.support.workloads import PROGRAMS, run
+from tests.support.workloads import PROGRAMS, need, run
 
 SOURCE = PROGRAMS / "python_extension.c"
 ROUNDS = 300
@@ -144,6 +144,24 @@ def test_of_a_running_interpreter(tracer: str, tmp_path: Path) -> None:
             assert held(json.loads(report.read_text())) == ALL
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("below", "tracer"), [([], "plt"), (["strace", "-f", "-o", "/dev/null"], "bpf")])
+def test_a_running_interpreter_is_entered_where_it_can_be(
+    below: list[str], tracer: str, tmp_path: Path
+) -> None:
+    """Not where a debugger has it."""
+    need("bpf")
+    report = tmp_path / "report.json"
+    program = [*below, sys.executable, "-uc", "print(); input()"]
+    with (
+        waiting(program, Path(sys.executable).name) as (_, pid),
+        attached(pid, report, tracer="auto") as session,
+    ):
+        session.send_signal(2)
+        _, said = session.communicate(timeout=60)
+    assert json.loads(report.read_text())["target"]["tracer"] == tracer
+    assert said.count("measuring by ") == (1 if tracer == "plt" else 2)
 
 
 def test_bpf_says_that_objects_are_missing(tmp_path: Path) -> None:

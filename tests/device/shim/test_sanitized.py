@@ -1,5 +1,6 @@
 """The shim's own code under sanitizers: modules that lie about themselves, and what many threads share."""
 
+import platform
 import re
 import shutil
 import subprocess
@@ -11,8 +12,8 @@ import pytest
 from tests.support.gcc import DEVICE, gcc, run_sanitized, sanitized
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
-CALLS = "freestanding/sandbox"  # which every system call asks
-READER = ("freestanding/mappings", "hooks/elf", "hooks/relocations", "freestanding/bytes", CALLS)
+CALLS = ("freestanding/sandbox", "freestanding/clock", "freestanding/bytes")  # what all parts use
+READER = ("freestanding/mappings", "hooks/elf", "hooks/relocations", *CALLS)
 LIBRARY = HERE / "slot_library.c"
 
 
@@ -59,9 +60,9 @@ def test_what_lies_is_read_to_an_end(reader: Path, tmp_path: Path, form: str) ->
     run_sanitized(reader, library, "10000")
 
 
-HOOK = (*READER, "hooks/modules", "hooks/pages", "hooks/books", "hooks/stubs", "hooks/plt_hook")
-SEGMENT = (CALLS, *(f"segment/{name}" for name in ("segment", "shadow", "table", "keys", "ring", "thread")))
-RULES = ("stacks/frame_resolve", "stacks/code_lines", "freestanding/bytes", CALLS)
+HOOK = (*READER, "hooks/modules", "hooks/slots", "hooks/books", "hooks/plt_hook")
+SEGMENT = (*CALLS, *(f"segment/{name}" for name in ("segment", "shadow", "table", "keys", "ring", "thread")))
+RULES = ("stacks/frame_resolve", "stacks/code_lines", *CALLS)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,9 @@ RULES = ("stacks/frame_resolve", "stacks/code_lines", "freestanding/bytes", CALL
         ("table_stress", SEGMENT, ["0", "256"], "address,undefined"),
         ("resolve_stress", RULES, ["{libc}"], "thread"),  # rules of code that goes away
         ("resolve_stress", RULES, ["{libc}"], "address,undefined"),
-        ("python_look", (CALLS,), ["5", "6"], "address,undefined"),  # an interpreter of garbage
+        ("first_hash", (*CALLS, "stacks/stack_key"), [""], "thread"),
+        ("no_python_race", (*CALLS, "stacks/python_frames"), ["200000"], "address,undefined"),
+        ("python_look", CALLS, ["5", "6"], "address,undefined"),  # an interpreter of garbage
         ("plt_stress", HOOK, ["{folder}/plug"], "thread"),  # modules come and go on all threads
         pytest.param("plt_stress", HOOK, ["{folder}/plug"], "address,undefined", marks=pytest.mark.proof),
     ],
@@ -96,3 +99,14 @@ def test_many_threads(
     }
     for word in words:
         run_sanitized(program, word.format(libc=libc, folder=folder), ASAN_OPTIONS="detect_leaks=0")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the library makes a system call of x86_64")
+def test_slots_of_modules_that_are_being_relocated(tmp_path: Path) -> None:
+    """The loader makes them read-only beside us."""
+    library = linked(tmp_path, "-fno-plt", "-Wl,-z,relro,-z,now", "-DRELOCATION_NS=12000000")
+    for i in range(4):
+        shutil.copyfile(library, tmp_path / f"plug{i}")
+    source = HERE / "parts" / "plt_stress.c"
+    program = sanitized(tmp_path / "plt_stress", "undefined", "-w", source, *sources(*HOOK), "-ldl")
+    run_sanitized(program, tmp_path / "plug", "1000")

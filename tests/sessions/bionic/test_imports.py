@@ -15,7 +15,6 @@ BIONIC_SINCE = {
     "__errno": 9,
     "__register_atfork": 23,
     "__system_property_get": 9,
-    "clock_gettime": 9,
     "dl_iterate_phdr": 21,  # on arm; 9 elsewhere
     "dlsym": 9,
     "environ": 9,

@@ -36,6 +36,15 @@ def test_of_a_program_that_we_start(tracer: str, tmp_path: Path) -> None:
     assert 1009 <= found["totals"]["inuse_space"] < 65536, "regions are no blocks"
 
 
+@pytest.mark.parametrize("tracer", ["preload", "bpf"])
+def test_regions_that_are_given_back_at_the_end(tracer: str, tmp_path: Path) -> None:
+    """They had grown until then, and the place is what took them."""
+    done = run(tracer, tmp_path, "--", built("regions_until_exit"), options=["--interval", "200ms"])
+    assert done.report["answer"]["state"] == "leaking"
+    grown = {one["function"] for one in done.report["places"] if one["growth"]["trend"] == "grows"}
+    assert grown == {"new_region"} and "unowned" not in done.report
+
+
 @pytest.mark.compares_code
 @pytest.mark.parametrize("tracer", ["plt", "inline", "bpf"])
 def test_of_a_running_program(tracer: str, tmp_path: Path) -> None:

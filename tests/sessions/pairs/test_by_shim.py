@@ -140,3 +140,14 @@ def test_what_they_leave_is_not_held_and_the_program_lives(tracer: str, pairs: s
             found[caller] = (space + site["inuse_space"], objects + site["inuse_objects"])
     assert found == HELD[pairs]
     assert report["totals"]["lost"] == {}
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_handles_of_64_bits_and_of_0(tracer: str, tmp_path: Path) -> None:
+    """Handles differ in their top byte alone, and 0 is one: it is acquired and released."""
+    program = in_library(tmp_path, "handles.c", "handles_main.c")
+    for more, numbers in ((), 7), (("all",), 0):
+        report = traced(tracer, tmp_path, (str(WORKLOADS / "handles.toml"),), program, *more).report
+        found = {site["kind"]: site["inuse_objects"] for site in report["sites"]}
+        assert found == {"pair:slot": 15} | ({"pair:number": numbers} if numbers else {})
+        assert not report["totals"]["lost"] and not report["totals"]["untracked_frees"]

@@ -12,17 +12,8 @@ from tests.support.workloads import need
 
 @pytest.mark.bpf
 def test_what_leads_nowhere_is_said_and_the_rest_goes_on() -> None:
-    asked = (
-        "nothing",
-        "some_data",
-        "never_called",
-        "nolib.so:f",
-        "*",
-        "+0x99999999",
-        "tail_to",
-        "libc.so.6:strlen",
-    )
-    options = [word for name in asked for word in ("-f", name)]
+    asked = "nothing some_data never_called printf nolib.so:f * +0x99999999 tail_to libc.so.6:strlen"
+    options = [word for name in asked.split() for word in ("-f", name)]
     done = snoop(*options, "--max-matches", 3, command=[snooped_program("shapes.c")])
     assert done.numbers("tail_to") == (3011, 3011, 0)
     said = [line.removeprefix("memleak-android: ") for line in done.err.splitlines()]
@@ -30,6 +21,7 @@ def test_what_leads_nowhere_is_said_and_the_rest_goes_on() -> None:
         r"nothing: no such function in shapes; name it as `nm -D` does, or by \+0xOFFSET in a stripped file",
         r"some_data: some_data in shapes is data, not a function",
         r"never_called: shapes has no code of its own for it: inlined wherever it is called; probe a function that .*",
+        r"printf: shapes calls that of another file; name that file, as in libc.so.6:printf",
         r"nolib.so:f: the command has no file nolib.so \(it has shapes, libc.so.6.*\)",
         r"\*: it matches \d+ functions; allow that by --max-matches \d+",
         r"\+0x99999999: offset 0x99999999 of .*/shapes is not in an executable segment",

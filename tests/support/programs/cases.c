@@ -204,6 +204,21 @@ int drives(void)
 	return pause();
 }
 
+/* Allocates again and again, and writes the time before each call to the file argv[1]. */
+int timed_calls(int argc, char **argv)
+{
+	int file = open(argv[argc - 1], O_RDWR | O_CREAT, 0600);
+	struct timespec *at = mmap(NULL, 16 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+
+	if (ftruncate(file, 16 << 20))
+		return 1;
+	for (size_t i = 0; i < (16 << 20) / sizeof(*at); i++, usleep(100)) {
+		clock_gettime(CLOCK_MONOTONIC, &at[i]);
+		kept = malloc(23);
+	}
+	return 0;
+}
+
 /* ---- on request ---------------------------------------------------------------------------------------- */
 
 /* Leaks argv[1] blocks of 1009 bytes, writes a line, and goes on when its standard input ends. */

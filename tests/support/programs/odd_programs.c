@@ -331,6 +331,7 @@ static const struct {
 	{ "undumpable", undumpable },
 	{ "sandboxed", sandboxed },
 	{ "refused", refused },
+	{ "without_counter", without_counter },
 	{ "forbids_some", forbids_some },
 	{ "execs_sandboxed", execs_sandboxed },
 	{ "small_room", small_room },

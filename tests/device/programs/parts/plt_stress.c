@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The PLT hook's own code while libraries come and go on several threads, for a sanitizer to watch.
- *   plt_stress LIBRARY       LIBRARY0 … LIBRARY3 are loaded. Exit code 0: what was called while patched came to us,
- *                            and nothing did after the slots were restored.
+ *   plt_stress LIBRARY [CYCLES]   LIBRARY0 … LIBRARY3 are loaded. Exit code 0: what was called while patched came to us,
+ *                                 and nothing did after the slots were restored.
  */
 #include "../../../support/programs/libc.h"
 
@@ -19,7 +19,7 @@
 
 static unsigned long n_calls;
 static const char *library;
-static int is_over;
+static int is_over, least_cycles = CYCLES;
 
 static void *counted_malloc(size_t size)
 {
@@ -100,10 +100,10 @@ static int check_alone(void)
 	return n_calls == before ? 0 : 5;
 }
 
-/* Patches and restores, at least CYCLES times and until a call came to us. */
+/* Patches and restores, at least so many times and until a call came to us. */
 static int patch_often(void)
 {
-	for (int i = 0; i < CYCLES || !__atomic_load_n(&n_calls, __ATOMIC_RELAXED); i++) {
+	for (int i = 0; i < least_cycles || !__atomic_load_n(&n_calls, __ATOMIC_RELAXED); i++) {
 		int patched = ml_plt_hook_patch(ML_HOOKS_OF_PLT), left;
 
 		usleep(PAUSE_US);
@@ -123,7 +123,9 @@ int main(int argc, char **argv)
 	pthread_t threads[PLUGS];
 	int result;
 
-	library = argv[argc - 1];
+	library = argv[1];
+	if (argc > 2)
+		least_cycles = atoi(argv[2]);
 	if (ml_plt_hook_find_originals())
 		return 1;
 	for (long i = 0; i < PLUGS; i++)
