@@ -70,7 +70,7 @@ def measure_shim(request: Request) -> tuple[str, dict[str, Any]]:
 
 def measure_evidence(request: Request) -> tuple[str, dict[str, Any]]:
     """Evidence on against evidence off by BPF, CPU of target and agent in seconds."""
-    chosen = evidence.real(FOLDER)
+    chosen = programs.real_programs(FOLDER, 1_500_000, 100_000)
     programs_compared = evidence.measure(request.rounds, chosen, request.here)
     swept = evidence.measure(request.rounds, evidence.sweep(FOLDER), request.here)
     head = [f"  {line}" for line in _left_out(chosen)]
@@ -142,17 +142,11 @@ def measure_reachability(request: Request) -> tuple[str, dict[str, Any]]:
 
 
 FIGURES: dict[str, Callable[[Request], tuple[str, dict[str, Any]]]] = {
-    "pairs": measure_pairs,
-    "shim": measure_shim,
-    "evidence": measure_evidence,
-    "unwind": measure_unwind,
-    "arches": measure_arches,
-    "snoop": measure_snoop,
-    "report": measure_report,
-    "attach": measure_attach,
-    "all": measure_all,
-    "fleet": measure_fleet,
-    "reachability": measure_reachability,
+    measure.__name__.removeprefix("measure_"): measure
+    for measure in (
+        *(measure_pairs, measure_shim, measure_evidence, measure_unwind, measure_arches, measure_snoop),
+        *(measure_report, measure_attach, measure_all, measure_fleet, measure_reachability),
+    )
 }
 _ROUNDS = {"attach": 20}  # a stop is short, and its worst case counts
 

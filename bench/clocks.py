@@ -12,7 +12,7 @@ def task_cpu_ns(pid: int) -> int:
     return total
 
 
-def children_cpu_s() -> float:
-    """CPU seconds of all children that ended and were waited for, and of theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+def children_cpu_s(whose: int = resource.RUSAGE_CHILDREN) -> float:
+    """CPU seconds of all children that ended and were waited for, and of theirs. whose: of getrusage(2)."""
+    used = resource.getrusage(whose)
     return used.ru_utime + used.ru_stime

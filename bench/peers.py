@@ -14,25 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from bench import debian
 from bench.agent import Outcome
 from bench.clocks import children_cpu_s, task_cpu_ns
 
 # Debian 12's libbpf-tools has no memleak; this suite's has. It runs under that suite's own loader and libc.
 SUITE = "trixie"
-PACKAGES = ("libbpf-tools", "libc6", "libelf1t64", "zlib1g", "libzstd1")
-_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_LOADER = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 _PROGRAM = "usr/sbin/memleak-libbpf"
 _PATIENCE_S = 120.0
 _ATTACHED = re.compile(rb"Tracing outstanding")
-
-
-def _mirror(etc: Path = Path("/etc/apt")) -> str:
-    """Returns this machine's package source: the first whose address ends in /debian."""
-    files = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
-    text = "\n".join(file.read_text() for file in files if file.is_file())
-    found = re.search(r"^(?:URIs:|deb\s).*?(\S+/debian)/?(?:\s|$)", text, re.MULTILINE)
-    return found[1] if found else ""
 
 
 def find_memleak(given: str | None, folder: Path) -> tuple[list[str] | None, str]:
@@ -45,43 +35,13 @@ def find_memleak(given: str | None, folder: Path) -> tuple[list[str] | None, str
     for name in ("memleak-libbpf", "bpf-memleak"):
         if path := shutil.which(name):
             return [path], path
-    root = folder / "root"
-    if not (root / _PROGRAM).exists():
-        if os.geteuid() != 0:
-            return None, "not here (name it by --peer or MEMLEAK_PEER)"
-        if reason := _unpack(folder):
-            return None, f"could not be had: {reason}"
-    command = [str(root / _LOADER), "--library-path", str((root / _LOADER).parent), str(root / _PROGRAM)]
-    return command, f"libbpf-tools of Debian {SUITE}, unpacked into {folder}"
-
-
-def _unpack(folder: Path) -> str:
-    """Downloads and unpacks the packages without touching the system's; returns why not, or ""."""
-    if shutil.which("apt-get") is None or not _KEYRING.exists():
-        return "this is no Debian system"
-    print(f"downloading into {folder} (Debian {SUITE}): {' '.join(PACKAGES)}", flush=True)
-    for part in ("state/lists/partial", "cache/archives/partial", "root"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    sources = folder / "sources.list"
-    sources.write_text(f"deb [signed-by={_KEYRING}] {_mirror()} {SUITE} main\n")
-    settings = {
-        "Dir::State": folder / "state",
-        "Dir::Cache": folder / "cache",
-        "Dir::Etc::SourceList": sources,
-        "Dir::Etc::SourceParts": "/dev/null",
-        "Dir::State::status": "/dev/null",
-        "APT::Sandbox::User": "root",
-        "Acquire::Languages": "none",
-    }
-    words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    commands = [["apt-get", "-qq", *words, "update"], ["apt-get", "-qq", *words, "download", *PACKAGES]]
-    for command in commands:
-        done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-        if done.returncode:
-            return (done.stderr.strip().splitlines() or ["apt-get failed"])[-1]
-    for package in folder.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package.name, "root"], cwd=folder, check=True)
-    return ""
+    program = folder / "root" / _PROGRAM
+    if not program.exists() and (reason := debian.unpack(SUITE, ["libbpf-tools"], folder)):
+        return None, f"not here (name it by --peer or MEMLEAK_PEER): {reason}"
+    return [
+        *debian.loader(folder / "root"),
+        str(program),
+    ], f"libbpf-tools of Debian {SUITE}, unpacked into {folder}"
 
 
 class AttachedMemleak:

@@ -1,19 +1,19 @@
 """How long a running program stands still when it is attached to and left: by slots, by inline hooks, by gdb."""
 
+import mmap
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from bench.agent import Installation, preload_lines
-from bench.heartbeats import Heartbeats, Silence
-from bench.spread import ratios
-from bench.table import render, spread
+from bench.spread import ratios, render, spread
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
@@ -21,6 +21,63 @@ from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.wire.blocks import STOP, BlockKind, Rows, StopMoment, Stopped
 from memleak_android.host.wire.payloads import decode_error, decode_stops
 from tests.support.inline_session import plan_local
+
+# struct gap and struct shared of workloads/heartbeats.c
+_GAP = np.dtype([("begin_ns", "<u8"), ("end_ns", "<u8"), ("thread", "<u8")])
+_GAPS, _HEAD = 1 << 20, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Of a span of time, in ms. longest_all, sum_all: no thread made progress; longest_one: a thread made none."""
+
+    longest_all: float
+    sum_all: float
+    longest_one: float
+
+
+class Heartbeats:
+    """folder: of the shared file."""
+
+    def __init__(self, program: Path, folder: Path, threads: int) -> None:
+        path = folder / "heartbeats.shared"
+        with path.open("wb+") as file:
+            os.truncate(file.fileno(), _HEAD + _GAPS * _GAP.itemsize)
+            self._shared = mmap.mmap(file.fileno(), 0)
+        self._process = subprocess.Popen(
+            [program, path, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        path_is_open = self._process.stdout is not None and self._process.stdout.readline() == b"ready\n"
+        path.unlink()
+        if not path_is_open:
+            raise RuntimeError(f"{program} did not start")
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._shared.close()
+
+    def silence(self, begin_ns: int, end_ns: int) -> Silence:
+        """Between two moments of CLOCK_MONOTONIC, of gaps of 20 us and more that lie at least in part between them."""
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the process that was attached to ended: {self._process.returncode}")
+        n_gaps = int.from_bytes(self._shared[:8], "little")
+        if n_gaps > _GAPS:
+            raise RuntimeError(f"more than {_GAPS} gaps: ask for fewer rounds")
+        gaps = np.frombuffer(bytes(self._shared[_HEAD : _HEAD + n_gaps * _GAP.itemsize]), _GAP)
+        gaps = gaps[(gaps["end_ns"] > begin_ns) & (gaps["begin_ns"] < end_ns)]
+        lengths = (gaps["end_ns"] - gaps["begin_ns"]) / 1e6
+        is_all = gaps["thread"] == 0
+        return Silence(
+            float(lengths[is_all].max(initial=0)),
+            float(lengths[is_all].sum()),
+            float(lengths[~is_all].max(initial=0)),
+        )
+
 
 THREADS = 4
 PLT, INLINE, GDB, NOTHING = "--tracer plt", "--tracer inline", "gdb", "nothing"
@@ -145,10 +202,6 @@ def as_text(costs: Mapping[str, Cost]) -> str:
         )
         for name, cost in costs.items()
     ]
-    lines = [render(heading, rows), *(_missing(costs)), ""]
+    lines = [render(heading, rows), *([] if GDB in costs else ["  peer not run: no gdb here"]), ""]
     lines += [f"  {name:48}{spread(values, 1)}" for name, values in _ratios(costs).items()]
     return "\n".join(lines)
-
-
-def _missing(costs: Mapping[str, Cost]) -> Sequence[str]:
-    return [] if GDB in costs else ["  peer not run: no gdb here"]

@@ -16,8 +16,7 @@ from typing import Any
 from bench import machine
 from bench.peers import Way, running
 from bench.programs import compile_c
-from bench.spread import Spread, differences, ratios
-from bench.table import number, render, spread
+from bench.spread import Spread, differences, number, ratios, render, spread
 
 FILES = 4  # compiled one after the other: a compiler is four processes
 ALLOCATIONS, WORK = 300_000, 200  # of bench/workloads/paced.c

@@ -7,9 +7,8 @@ from typing import Any
 
 from bench.agent import Installation, bpf_lines, run_command
 from bench.figures.shim import environment_lines, run_untraced, work_per_second
-from bench.programs import Program, compile_c, paced, real_programs
-from bench.spread import Spread, crossing, ratios
-from bench.table import losses, number, render, spread
+from bench.programs import Program, compile_c, paced
+from bench.spread import Spread, crossing, losses, number, ratios, render, spread
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 RATES = (1_000, 10_000, 50_000, 300_000)  # allocations per second of CPU
@@ -79,10 +78,6 @@ def sweep(folder: Path) -> list[Program]:
     ]
 
 
-def real(folder: Path) -> list[Program]:
-    return real_programs(folder, 1_500_000, 100_000)
-
-
 def rate_of_crossing(comparisons: Sequence[Comparison]) -> float | None:
     """Returns the lowest rate at which evidence costs more than LIMIT; None if no measured rate does."""
     points = sorted((one.rate, sorted(one.ratio)[len(one.ratio) // 2]) for one in comparisons)
@@ -101,16 +96,8 @@ def as_json(programs: Sequence[Comparison], swept: Sequence[Comparison]) -> dict
 
 def as_text(programs: Sequence[Comparison], swept: Sequence[Comparison]) -> str:
     heading = (
-        "",
-        "allocs/s",
-        "untraced",
-        "inexact",
-        "off",
-        "on",
-        "records",
-        "lost",
-        "on / off",
-        "on / inexact",
+        *("", "allocs/s", "untraced", "inexact", "off", "on", "records", "lost", "on / off"),
+        *("on / inexact",),
     )
     crossed = rate_of_crossing(swept)
     where = f"from {number(crossed, 0)} allocations/s on" if crossed else "at none of the rates measured"

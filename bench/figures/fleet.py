@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.clocks import children_cpu_s
 from bench.figures.report import run_measured
-from bench.spread import ratios
-from bench.table import number, render, spread
+from bench.spread import number, ratios, render, spread
 
 RECORDINGS = 48
 STACKS, BLOCKS = (2_000, 4_000, 8_000, 16_000), 50_000
@@ -111,15 +111,11 @@ def _work(path: str, count: int) -> None:
 
     (one,), _ = list_sources([path])
     process(one, Settings())
-    before = _cpu_s()
+    before = children_cpu_s(resource.RUSAGE_SELF)
     for _ in range(count):
         process(one, Settings())
-    print((_cpu_s() - before) / count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    used_s = children_cpu_s(resource.RUSAGE_SELF) - before
+    print(used_s / count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
 
 
 def line_through(sizes: Sequence[Size]) -> tuple[float, float, float]:

@@ -9,8 +9,7 @@ from typing import Any
 from bench.agent import Attached, Installation, bpf_lines
 from bench.loop import LoopProcess
 from bench.peers import AttachedMemleak
-from bench.spread import Spread, differences, ratios
-from bench.table import number, render, spread
+from bench.spread import Spread, differences, number, ratios, render, spread
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 PAIRS = 20_000  # in a burst

@@ -19,12 +19,11 @@ import numpy as np
 
 from bench.agent import Installation
 from bench.programs import compile_c
-from bench.spread import ratios
-from bench.table import render, spread
+from bench.spread import ratios, render, spread
 from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.machine.scan.by_agent import scan_by_agent
+from memleak_android.host.machine.scan.blocks import scan_by_agent
 from memleak_android.host.machine.scan.local import read_words, readable_ranges, scan_memory, stopped_threads
 from memleak_android.host.machine.scan.words import MemoryScan
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.table import number, render
+from bench.spread import number, render
 
 BLOCKS, STACKS = 10_000_000, 1_000_000
 FORMATS = ("text", "html", "json")

@@ -14,8 +14,7 @@ from bench.agent import Installation, Outcome, preload_lines, run_command
 from bench.clocks import children_cpu_s
 from bench.peers import run_heaptrack
 from bench.programs import Program, compile_c, paced, real_programs
-from bench.spread import Spread, differences, ratios
-from bench.table import losses, number, render, spread
+from bench.spread import Spread, differences, losses, number, ratios, render, spread
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 SAMPLE_BYTES = 65536

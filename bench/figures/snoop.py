@@ -11,7 +11,7 @@ from bench.agent import Installation
 from bench.clocks import children_cpu_s
 from bench.loop import LoopProcess
 from bench.peers import Way, running
-from bench.table import render, spread
+from bench.spread import render, spread
 
 CALLS, EVENT_CALLS = 200_000, 50_000
 

@@ -12,8 +12,7 @@ from typing import Any
 from bench.clocks import children_cpu_s
 from bench.figures.unwind_once import Samples, unwind
 from bench.figures.whole_file import WholeFile
-from bench.spread import Spread, ratios
-from bench.table import number, render, spread
+from bench.spread import Spread, number, ratios, render, spread
 from tests.support.oracles import dwfl as dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 

@@ -14,10 +14,9 @@ import pytest
 from bench import programs
 from bench.clocks import children_cpu_s, task_cpu_ns
 from bench.figures import reachability
-from bench.heartbeats import Heartbeats
+from bench.figures.attach import Heartbeats
 from bench.programs import install
-from bench.spread import Spread, crossing, differences, ratios
-from bench.table import losses, number, render, spread
+from bench.spread import Spread, crossing, differences, losses, number, ratios, render, spread
 
 
 def is_stopped(pid: int) -> bool:

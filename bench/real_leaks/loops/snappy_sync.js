@@ -1,0 +1,5 @@
+const { compressSync } = require("snappy");
+const { run } = require("./common.js");
+
+const text = Buffer.from("text ".repeat(100));
+run(() => compressSync(text), 10000);
