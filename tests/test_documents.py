@@ -97,46 +97,60 @@ def test_every_shipped_pair_set_is_described() -> None:
     }
 
 
-def console_blocks() -> list[tuple[str, str]]:
-    """(document, block) of each console block that shows output."""
-    found = []
+def console_blocks() -> dict[str, list[tuple[str, str]]]:
+    """By document: (kind, text) of its console blocks that show output, and the diffs between them."""
+    found: dict[str, list[tuple[str, str]]] = {}
     for document in DOCUMENTS:
-        for block in re.findall(r"```console\n(.*?)```", document.read_text(), re.DOTALL):
+        for kind, block in re.findall(r"```(console|diff)\n(.*?)```", document.read_text(), re.DOTALL):
             if any(not line.startswith(("$ ", "# ", "    ")) for line in block.splitlines()):
-                found.append((of_document(document), block))
+                found.setdefault(of_document(document), []).append((kind, block))
     return found
 
 
-def without_chance(text: str) -> list[str]:
-    """Lines with addresses, ids, times and folders of one run replaced."""
+def without_chance(text: str, *, is_timed: bool) -> list[str]:
+    """Lines with addresses, ids, times and folders of one run replaced. is_timed: all numbers but lines, and the layout, too."""
     text = re.sub(r"\b[0-9a-f]{16}\b", "ID", text)
-    text = re.sub(r"\+0x[0-9a-f]+", "+OFFSET", re.sub(r"\b\d+\.\d s\b", "TIME", text))
-    return re.sub(r"/\S*/docs/examples/", "docs/examples/", text).splitlines()
+    text = re.sub(r"\+0x[0-9a-f]+", "+OFFSET", re.sub(r"\b\d+(\.\d)? s\b", "TIME", text))
+    text = re.sub(r"/\S*/docs/examples/", "docs/examples/", text)
+    if is_timed:
+        text = re.sub(r" +", " ", re.sub(r"(?<![:.\w])(?<!code )\d[\d,.:]*(?!\w)", "N", text))
+    return text.splitlines()
 
 
-@pytest.mark.parametrize(("document", "block"), console_blocks())
-def test_shown_output_is_printed(document: str, block: str, tmp_path: Path) -> None:
-    """Runs the block's commands; a line `…` stands for any lines."""
-    if shutil.which("cc") is None:
-        pytest.skip("cc is not installed (apt-get install gcc)")
+@pytest.mark.parametrize(("document", "blocks"), console_blocks().items())
+def test_shown_output_is_printed(document: str, blocks: list[tuple[str, str]], tmp_path: Path) -> None:
+    """Runs the commands of a document's blocks in one shell; a line `…` stands for any lines, else for any text."""
+    if missing := [name for name in ("cc", "c++", "git") if shutil.which(name) is None]:
+        pytest.skip(f"{missing} not installed (apt-get install gcc g++ git)")
     shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
-    commands = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+    next_block = "=== next block ==="
+    script = []
+    for kind, block in blocks:
+        commands = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+        script += [f"git apply -p0 - <<'END'\n{block}END"] if kind == "diff" else commands
+        script.append(f"echo '{next_block}'")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-ec", "\n".join(commands)],
+        ["bash", "-ec", "\n".join(script)],
         cwd=tmp_path,
         env=os.environ | {"PATH": path},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=True,
+        check=False,
     )
+    assert done.returncode == 0, done.stdout
+    is_timed = any("--duration" in block for _, block in blocks)
+    for (kind, block), printed in zip(blocks, done.stdout.split(f"{next_block}\n"), strict=False):
+        if kind == "console":
+            check_printed(block, "\n".join(without_chance(printed, is_timed=is_timed)), is_timed=is_timed)
+
+
+def check_printed(block: str, printed: str, *, is_timed: bool) -> None:
     shown = "\n".join(line for line in block.splitlines() if not line.startswith("$ "))
-    parts = [
-        re.escape("\n".join(without_chance(part.strip("\n"))))
-        for part in re.split(r"^…\n?", shown, flags=re.MULTILINE)
-    ]
-    printed = "\n".join(without_chance(done.stdout))
-    assert re.fullmatch("(?s:.*)".join(parts), printed), printed
+    pattern = re.escape("\n".join(without_chance(shown, is_timed=is_timed)))
+    pattern = re.sub(r"(\A|\\\n)…(\\\n|\Z)", "(?s:.*)", pattern).replace("…", ".*")
+    assert re.fullmatch(pattern, printed), printed
 
 
 def test_documents_are_short() -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pyte
+from pyte.screens import Char
 
 ALTERNATE_SCREEN, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 
@@ -49,6 +50,14 @@ class Terminal:
     @property
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self._screen.display)
+
+    @property
+    def rows(self) -> list[list[Char]]:
+        """The screen's characters with their colours."""
+        return [
+            [self._screen.buffer[row][column] for column in range(self._screen.columns)]
+            for row in range(self._screen.lines)
+        ]
 
     @property
     def modes(self) -> list[object]:
