@@ -17,7 +17,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all dev lint format messages pictures bench proof sanitize fuzz emulator test-emulator device wheel clean installed FORCE
+.PHONY: help demo test test-all dev lint format messages pictures bench real-leaks proof sanitize fuzz emulator test-emulator device wheel clean installed FORCE
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -33,11 +33,9 @@ test: $(STAMPS)/dev installed ## the tests (about 6 minutes); says what it insta
 
 test-all: test test-emulator proof fuzz ## all tests, the long ones too
 
-pictures: device installed ## the picture of the HTML page in docs, from a run of the demo program (by chromium)
+pictures: $(STAMPS)/dev installed ## the pictures in docs, from real runs (by chromium)
 	rm -rf build/pictures
-	$(VENV)/bin/memleak-android -q --reachability -o build/pictures --format html -- build/device/demo/memleak-demo >/dev/null 2>&1
-	chromium --headless --no-sandbox --hide-scrollbars --virtual-time-budget=5000 --user-data-dir=build/pictures/chromium \
-		--window-size=1200,1250 --screenshot=docs/pictures/report-html.png file://$(CURDIR)/build/pictures/report.html
+	$(PY) -m tests.pictures
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
@@ -73,6 +71,11 @@ test-emulator: $(STAMPS)/dev installed ## the tests over adb, in machines that t
 bench: $(STAMPS)/dev installed ## overhead, paired against other tools
 	@$(PYTHON3) .ci/packages.py bench
 	$(PY) -m bench
+
+real-leaks: $(STAMPS)/dev installed ## leaks that users reported of released packages, found by us and by the peers; downloads them
+	@$(PYTHON3) .ci/packages.py bench real-leaks
+	@$(PIP) -e '.[peers]' --config-settings editable_mode=strict
+	$(PY) -m bench.real_leaks $(CASES)
 
 dev: $(STAMPS)/dev installed ## an editable install; run again after adding a file
 

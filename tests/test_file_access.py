@@ -91,7 +91,7 @@ archive.extractall(path)"""
 
 READER = "unwind/file_reading.py"
 # Memory that is shared with the kernel, not a file.
-MAPPED_MEMORY = {"host/tracers/bcc/side_band.py"}
+MAPPED_MEMORY = {"host/tracers/bcc/session.py"}
 # Files of the kernel's, and of this package's.
 READ_BY_NAME = {
     "host/__main__.py": {"open(number, mode, encoding='utf-8', closefd=False)"},

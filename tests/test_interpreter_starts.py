@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host import pytest_plugin
-from memleak_android.host.commands import record_many
+from memleak_android.host.commands import record
 from tests.test_structure import ROOT
 
 # Starts workers by `python -c`; sets PYTHONSAFEPATH meanwhile.
@@ -89,7 +89,7 @@ def ran(folder: Path) -> list[Path]:
 
 
 def test_the_session_of_a_device(planted: Path) -> None:
-    with record_many._start(["--version"]) as session:
+    with record._start(["--version"]) as session:
         assert session.wait() == 0, session.communicate()[1]
     assert not ran(planted)
 

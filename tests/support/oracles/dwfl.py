@@ -107,11 +107,9 @@ def _samples(batch: SampleBatch) -> NDArray[np.uint64]:
     columns[:, 0] = batch.space
     for number in range(17):
         columns[:, 1 + number] = batch.registers[:, batch.arch.slot_of_dwarf[number]]
-    columns[:, 18], columns[:, 19], columns[:, 20] = (
-        batch.stack_address,
-        batch.stack_length,
-        batch.stack_offset,
-    )
+    columns[:, 18] = batch.stack_address
+    columns[:, 19] = batch.stack_length
+    columns[:, 20] = batch.stack_offset
     return columns
 
 
