@@ -83,6 +83,7 @@ def sites_of(report: dict[str, Any]) -> dict[tuple[tuple[str, str], ...], int]:
 
 
 @pytest.mark.proof
+@pytest.mark.changes_all_code
 def test_rules_of_ended_programs_give_way() -> None:
     """300 programs fill the table of rules; the one that comes last is still walked by rules."""
     if shutil.which("sqlite3") is None:

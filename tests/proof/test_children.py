@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.workloads import PROGRAMS, Run, both_tracers, build, built, functions, plugin, run
+from tests.support.workloads import (
+    PROGRAMS,
+    Run,
+    both_following,
+    both_tracers,
+    build,
+    built,
+    functions,
+    plugin,
+    run,
+)
 
 
 @both_tracers
@@ -39,20 +49,12 @@ def test_a_child_that_allocates_before_it_runs_another_program_is_one(tracer: st
     assert "2 child processes were not measured; use --follow" in result.report["notes"]
 
 
-@both_tracers
-def test_siblings_that_allocate_by_the_same_stack(tracer: str, tmp_path: Path) -> None:
-    """They have their addresses, and so their stack keys, in common."""
-    result = run(tracer, tmp_path, "--", built("forks"), "5", options=["--follow"])
-    assert not [note for note in result.report["notes"] if "child" in note]
-    assert result.totals["unattributed_objects"] == 0
-    (site,) = (site for site in result.sites() if "leak_in_child" in functions(site))
-    assert (site["inuse_space"], site["inuse_objects"], site["end"]) == (55, 5, "ROOT")
-
-
 BORROWER = "borrower"
 
 
-@pytest.mark.parametrize("tracer", ["preload", "bpf", "bpf --follow"])
+@pytest.mark.parametrize(
+    "tracer", ["preload", "bpf", pytest.param("bpf --follow", marks=pytest.mark.changes_all_code)]
+)
 @pytest.mark.parametrize("child", ["-DCLONE", "-DVFORK"])
 def test_a_child_in_the_memory_of_its_parent(tracer: str, child: str, tmp_path: Path) -> None:
     """Blocks that it frees are gone, and those it leaves are its parent's: it was measured."""
@@ -76,6 +78,7 @@ def test_children_of_children_in_the_memory_of_the_first(
     assert [int(note.split()[0]) for note in notes] == [unmeasured] * bool(unmeasured)
 
 
+@pytest.mark.changes_all_code
 def test_calls_in_borrowed_memory_that_no_probe_sees(tmp_path: Path) -> None:
     """Links for many see one thread group on kernels from 6.12 on, and this program shows no import that would tell."""
     result = run("bpf", tmp_path, "--", built(BORROWER, "-DFOUND"), codes=[0, 6])
@@ -120,13 +123,14 @@ def test_libraries(tracer: str, words: tuple[str, ...], leaks: int, tmp_path: Pa
     }
 
 
-@both_tracers
+@both_following
 @pytest.mark.parametrize("processes", [50, pytest.param(1000, marks=THOUSAND)])
 def test_processes_of_5_ms(tracer: str, processes: int, tmp_path: Path) -> None:
     program = build("many_processes", tmp_path)
     result = run(tracer, tmp_path, "--", program, str(processes), options=["--follow"], timeout_s=390)
     assert result.amounts() == (processes * 7 * 1009, processes * 7)
-    assert result.totals["unattributed_objects"] == 0
+    assert not [note for note in result.report["notes"] if "child" in note]
+    assert result.totals["unattributed_objects"] == 0, "they have their stack keys in common"
     named = Counter[tuple[str, str, str]]()
     for site in result.sites():
         frame = site["frames"][1]

@@ -14,7 +14,7 @@ import pytest
 from memleak_android.host.machine.binaries import find_binary
 from tests.support.attaching import attached, result, waiting
 from tests.support.containers import NAMESPACES, in_container, make_root, need_namespaces
-from tests.support.workloads import both_tracers, build, built, functions, need, run
+from tests.support.workloads import both_following, both_tracers, build, built, functions, need, run
 
 LEAK_BYTES = 1013
 CHAIN = ["malloc", "inner", "middle", "outer", "main"]
@@ -65,7 +65,7 @@ def test_musl_program_on_this_root(tracer: str, tmp_path: Path) -> None:
     assert functions(site)[:9] == ["malloc", *DEEP, "main"] and site["end"] == "ROOT"
 
 
-@both_tracers
+@both_following
 def test_command_in_other_namespaces(tracer: str, tmp_path: Path) -> None:
     """The shim meets its agent by an abstract socket, which knows no file system; pids are those of the agent."""
     need_namespaces()

@@ -21,7 +21,16 @@ import pytest
 from memleak_android.host.machine.binaries import find_binary
 from tests.support.attaching import agents_of, descendant
 from tests.support.program_server import start_program
-from tests.support.workloads import Run, both_tracers, build, built, functions, need, plugin, run
+from tests.support.workloads import (
+    Run,
+    both_following,
+    build,
+    built,
+    functions,
+    need,
+    plugin,
+    run,
+)
 
 INCOMPLETE = 6
 DELAY_US = 600_000
@@ -58,6 +67,7 @@ def test_library_opened_before_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.proof
+@pytest.mark.changes_all_code
 def test_child_that_outlives_the_command(tmp_path: Path) -> None:
     """It was forked before the agent knew that the command had ended, and is waited for all the same."""
     program = build("many_processes", tmp_path)
@@ -77,6 +87,7 @@ def without_first_thread(request: pytest.FixtureRequest, tmp_path: Path) -> list
     ]
 
 
+@pytest.mark.changes_all_code
 def test_first_thread_ends_before_the_process(without_first_thread: list[str | Path], tmp_path: Path) -> None:
     """Its exit is not that of the process: what comes later has its mappings too."""
     result = run("bpf", tmp_path, "--", *without_first_thread, options=["--follow"])
@@ -90,14 +101,17 @@ def _run_beyond_first_thread(folder: Path, command: Sequence[str | Path], *optio
     notes = [note for note in result.report["notes"] if "first thread" in note]
     assert result.totals["lost"] == ({"programs": 1} if notes else {})
     assert (result.code == INCOMPLETE) == bool(notes) and len(notes) <= 1
-    assert held_by(result, "leak_late") == ({} if notes else {("liblate.so", "ROOT"): 1})
+    held, seen = held_by(result, "leak_late"), {("liblate.so", "ROOT"): 1}
+    assert held == seen or (notes and not held)
     return "".join(notes)
 
 
 def test_links_that_see_calls_after_the_first_thread_lose_nothing(tmp_path: Path) -> None:
     command = [built("first_thread_ends"), plugin(tmp_path, "late", 1013)]
     if _run_beyond_first_thread(tmp_path, command):
-        pytest.skip("this kernel has no links for many uprobes that see all threads (Linux 6.10)")
+        pytest.skip(
+            "no links for many uprobes that see all threads (Linux 6.10), or another session ended meanwhile"
+        )
 
 
 @pytest.mark.proof
@@ -149,7 +163,7 @@ def agent_of(session: subprocess.Popen[bytes]) -> int:
     raise AssertionError("the session ended early")
 
 
-@both_tracers
+@both_following
 def test_agent_that_is_stopped_again_and_again(tracer: str, tmp_path: Path) -> None:
     """Ctrl-Z and fg; calls that wait with a time limit come back interrupted then: signal(7)."""
     need(tracer)

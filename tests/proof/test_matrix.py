@@ -23,25 +23,14 @@ MORE_CORE_BYTES_MAX = 4 << 20  # of the shim's own code and data, which is not l
 NAMES = re.findall(r'^\t\{ "(\w+)"', (SOURCES / "odd_programs.c").read_text(), re.MULTILINE)
 TRACERS = ("bpf", "bpf --follow", "preload", "preload --follow", "plt", "inline")
 # In `make test`; the others are proofs. None by inline, which wants libc without the probes of a neighbour.
-SHORT = {
-    *(
-        ("preload", name)
-        for name in (
-            "closes_all",
-            "coroutines",
-            "first_thread_ends",
-            "small_room",
-            "dumps_core",
-            "locks_all",
-            "sandboxed",
-            "refused",
-            "forks_apart",
-        )
-    ),
-    *(("bpf", name) for name in ("other_user", "vforks")),
-    *(("plt", name) for name in ("execs", "alarms", "is_killed", "locks_future", "forbids_some")),
-    ("preload --follow", "execs_sandboxed"),
+SHORT_OF = {
+    "preload": "closes_all coroutines first_thread_ends small_room dumps_core locks_all sandboxed refused"
+    " without_counter forks_apart",
+    "preload --follow": "execs_sandboxed",
+    "bpf": "other_user vforks",
+    "plt": "execs alarms is_killed locks_future forbids_some without_counter",
 }
+SHORT = {(tracer, name) for tracer, names in SHORT_OF.items() for name in names.split()}
 CUT = "stacks are cut"
 UNSEEN = "by exec, which was not measured"
 OF_SHIM = {"no_descriptors": CUT, "execs_sandboxed": UNSEEN}
@@ -58,15 +47,15 @@ ALWAYS_CUT = {"deep": CUT}  # 20,000 frames
 UNCOUNTED = ("execs", "execs_sandboxed")  # where there is a reason: blocks that were gone with their image
 
 
+def marks_of(tracer: str, name: str) -> list[pytest.MarkDecorator]:
+    code = pytest.mark.changes_all_code if tracer == "bpf --follow" else pytest.mark.compares_code
+    return [code] if (tracer, name) in SHORT else [code, pytest.mark.proof]
+
+
 def combinations() -> list[Any]:
-    return [
-        pytest.param(tracer, name, marks=() if (tracer, name) in SHORT else pytest.mark.proof)
-        for tracer in TRACERS
-        for name in NAMES
-    ]
+    return [pytest.param(tracer, name, marks=marks_of(tracer, name)) for tracer in TRACERS for name in NAMES]
 
 
-@pytest.mark.compares_code
 @pytest.mark.parametrize(("tracer", "name"), combinations())
 def test_as_untraced(tracer: str, name: str, tmp_path: Path) -> None:
     need(tracer.split()[0])

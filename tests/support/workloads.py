@@ -90,6 +90,10 @@ def need(tracer: str) -> None:
 
 
 both_tracers = pytest.mark.parametrize("tracer", TRACERS)
+# BPF follows children by probes in every process.
+both_following = pytest.mark.parametrize(
+    "tracer", [pytest.param("bpf", marks=pytest.mark.changes_all_code), "preload"]
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,14 @@ def maps_held(pid: int) -> set[int]:
     return types if types & {RING_BUFFER, PERF_EVENT_ARRAY} else set()
 
 
-@pytest.mark.parametrize("extra", [(), ("follow 1", "every_stack 1", "mmap 1", "events 1")], ids=len)
+@pytest.mark.parametrize(
+    "extra",
+    [
+        (),
+        pytest.param(("follow 1", "every_stack 1", "mmap 1", "events 1"), marks=pytest.mark.changes_all_code),
+    ],
+    ids=len,
+)
 def test_the_object_for_this_kernel_is_in_use(extra: tuple[str, ...]) -> None:
     """A verifier that no longer likes it would cost exact keys and time, and nothing would fail."""
     types = map_types(*extra)

@@ -121,6 +121,7 @@ def all_taken(agent: int) -> int:
     return sent if sent >= 3 * LEAST_RECORD and sent == taken else 0
 
 
+@pytest.mark.changes_all_code
 def test_what_was_sent_is_what_the_agent_took() -> None:
     """A count that only grew would hold back, from half a ring on, all evidence that verifies keys."""
     need("bpf")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.program_server import run_program
-from tests.support.workloads import both_tracers, built, need, run
+from tests.support.workloads import both_following, both_tracers, built, need, run
 
 KINDS = {"definitely_lost", "indirectly_lost", "possibly_lost", "still_reachable"}
 
@@ -113,7 +113,7 @@ def test_busy_threads_lose_nothing(tracer: str, tmp_path: Path):
     assert found["still_reachable", 307] == 1000
 
 
-@both_tracers
+@both_following
 @pytest.mark.parametrize("ends_first", [False, True])
 def test_of_each_followed_process(tracer: str, ends_first: bool, tmp_path: Path):
     """Blocks from before a fork may not be the child's own, and may lead to some that are."""

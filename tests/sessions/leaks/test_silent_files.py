@@ -91,6 +91,7 @@ def test_the_agent_waits_for_no_unwind_table(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.changes_all_code
 def test_a_session_of_all_processes_leaves_it_out(tmp_path: Path) -> None:
     need("bpf")
     with mapping_a_silent_file(tmp_path):
