@@ -29,6 +29,13 @@ FRESH_SHARE_MIN = 0.25  # of the rise since the onset, beyond all that was held 
 LINEAR_SHARE_MIN = 0.5  # of the rise in the third quarter, in the last one
 START_UP_SHARE = 0.3  # of the whole rise in one step
 START_UP_TIME_SHARE = 1 / 3  # of the time, within which it is
+LONG_START_UP = 3  # times what the second half rose by, which then has to be even
+EVEN_SHARE = 0.35  # of the second half's rise, in each half of it
+EVEN_STEP_MAX = 0.34  # of it in one step
+RISES_SHARE_MIN = (
+    0.01  # of the most that was ever held, by new maxima of the last quarter without their largest step
+)
+RISES_STEPS = 0.75  # of the last quarter's instants, that are new maxima
 ONSET_TIME_SHARE = 0.1  # of the time: an onset after it is late
 SURE_SHARE = 0.1  # of the rate, which its interval has to stay above, where the survivors tell it
 SURE_SHARE_OF_HELD = 0.3  # where they do not
@@ -78,8 +85,8 @@ def _judge(series: Series) -> list[Growth]:
 def _onset(seconds: Floats, space: Floats) -> Instants:
     """(n,) the last instant at which at most ONSET_SHARE of the rise had happened, leaving INSTANTS_MIN of them.
 
-    The middle of the time where the last third has next to nothing of the rise: what filled up or was allocated at once
-    before is not part of what may still grow.
+    The middle of the time where the last third has next to nothing of the rise, or the second half rose evenly and by far less
+    than the first: what filled up or started up before is not part of what may still grow.
     """
     rise = np.maximum(space[-1] - space[0], 0)
     quiet = space <= space[0] + ONSET_SHARE * rise
@@ -88,7 +95,16 @@ def _onset(seconds: Floats, space: Floats) -> Instants:
     onset = np.maximum(onset, _end_of_start_up(seconds, space, rise))
     is_flat = _is_flat_late(_rise_of_last(1 / 3, seconds, space, onset), rise)
     middle = min(int(np.searchsorted(seconds, (seconds[0] + seconds[-1]) / 2)), len(space) - INSTANTS_MIN)
+    is_flat |= _starts_up_until(middle, seconds, space)
     return np.asarray(np.where(is_flat, np.maximum(onset, middle), onset))
+
+
+def _starts_up_until(middle: int, seconds: Floats, space: Floats) -> NDArray[np.bool_]:
+    rise = space[-1] - space[middle]
+    late = _rise_of_last(1 / 2, seconds, space, np.full(space.shape[1], middle))
+    is_even = (late >= EVEN_SHARE * rise) & (late <= (1 - EVEN_SHARE) * rise)
+    is_even &= np.diff(space[middle:], axis=0).max(axis=0) <= EVEN_STEP_MAX * rise
+    return np.asarray((rise > 0) & is_even & (space[middle] - space[0] >= LONG_START_UP * rise))
 
 
 def _end_of_start_up(seconds: Floats, space: Floats, rise: Floats) -> Instants:
@@ -138,8 +154,14 @@ def _trends(series: Series, onset: Instants, estimate: Estimate) -> tuple[list[s
     stairs &= rise > Z_95 * series.stderr
     steadily &= ~ended
     found = np.select(
-        [~matters, burst, steadily | stairs, (~is_late | is_flat | ended) & keeps],
-        [Trend.STEADY, Trend.BURST, Trend.GROWS, Trend.PLATEAU],
+        [
+            ~matters,
+            burst,
+            steadily | stairs,
+            _still_rises(seconds, space) & ~ended,
+            (~is_late | is_flat | ended) & keeps,
+        ],
+        [Trend.STEADY, Trend.BURST, Trend.GROWS, Trend.RISES, Trend.PLATEAU],
         Trend.STEADY,
     )
     return [str(trend) for trend in found.tolist()], (found == Trend.GROWS) & ~steadily
@@ -203,6 +225,17 @@ def _rise_of_last(share: float, seconds: Floats, space: Floats, onset: Instants)
 
 def _is_flat_late(late: Floats, rise: Floats) -> NDArray[np.bool_]:
     return np.asarray(late <= LATE_SHARE_MIN * rise / 3)
+
+
+def _still_rises(seconds: Floats, space: Floats) -> NDArray[np.bool_]:
+    """Nearly each instant of the last quarter holds more than any before it."""
+    last = int(np.searchsorted(seconds, seconds[-1] - (seconds[-1] - seconds[0]) / 4))
+    most = np.maximum.accumulate(space, axis=0)
+    steps = np.diff(most[last - 1 :], axis=0)
+    rise = steps.sum(axis=0) - steps.max(axis=0)
+    return np.asarray(
+        ((steps > 0).sum(axis=0) >= RISES_STEPS * len(steps)) & (rise >= RISES_SHARE_MIN * most[-1])
+    )
 
 
 def _stairs(seconds: Floats, space: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

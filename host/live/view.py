@@ -34,6 +34,7 @@ NAME_MAX = 500
 _VERDICTS = {
     Trend.GROWS: "grows",
     Trend.BURST: "one step",
+    Trend.RISES: "rises",
     Trend.PLATEAU: "levelled off",
     Trend.STEADY: "steady",
 }

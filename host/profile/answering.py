@@ -38,7 +38,7 @@ def answer_of(profile: Profile) -> Answer:
     span = profile.growth_span
     if span is None or not span.is_judged:
         return _of_short_session(profile)
-    if why := unseen(profile) or _left_out(profile) or _beyond_blocks(profile):
+    if why := unseen(profile) or _left_out(profile) or _beyond_blocks(profile) or _still_rises(profile):
         return Answer(AnswerState.CANNOT_TELL, why)
     return Answer(AnswerState.NOT_GROWING, growth=profile.heap_growth)
 
@@ -197,6 +197,14 @@ def _beyond_blocks(profile: Profile) -> str:
     """Why growth cannot be told though no block and no region grows; "" = the kernel's figures do not grow either."""
     beyond = [_BEYOND_BLOCKS[each.part] for each in profile.unowned if each.part in _BEYOND_BLOCKS]
     return next(iter(beyond), "") or _reason(profile, (Condition.BALANCE,), (Met.UNKNOWN,))
+
+
+def _still_rises(profile: Profile) -> str:
+    """Why the start may hide growth; "" = it does not. A process that was attached to has started before."""
+    growth = profile.heap_growth
+    if growth is None or growth.trend is not Trend.RISES or profile.target.attached:
+        return ""
+    return "its heap still rises at the end, as a program does that starts up: measure longer"
 
 
 def _reason(profile: Profile, conditions: Sequence[Condition], answers: Sequence[Met]) -> str:

@@ -14,6 +14,7 @@ class Trend(StrEnum):
 
     GROWS = "grows"
     BURST = "burst"  # nearly all of its rise at once
+    RISES = "rises"  # to new heights until the end, but not as growth does
     PLATEAU = "plateau"  # rose, and then no more
     STEADY = "steady"
 

@@ -85,5 +85,9 @@ def trend_text(growth: Growth | None, unit: str) -> str:
 def _others(sites: list[CallSite]) -> str:
     """`; 2 rose in one step, 1 rose and levelled off`."""
     counts = Counter(site.growth.trend for site in sites if site.growth is not None)
-    others = [f"{counts[trend]} {TRENDS[trend]}" for trend in (Trend.BURST, Trend.PLATEAU) if counts[trend]]
+    others = [
+        f"{counts[trend]} {TRENDS[trend]}"
+        for trend in (Trend.BURST, Trend.RISES, Trend.PLATEAU)
+        if counts[trend]
+    ]
     return f"; {', '.join(others)}" if others else ""

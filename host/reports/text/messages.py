@@ -24,7 +24,12 @@ ENDS = {
 END_BY_FRAME_POINTER = "the frame pointer leads no further (--unwind cfi may)"
 END_UNKNOWN = "the stack is not complete"
 
-TRENDS = {Trend.BURST: "rose in one step", Trend.PLATEAU: "rose and levelled off", Trend.STEADY: "steady"}
+TRENDS = {
+    Trend.BURST: "rose in one step",
+    Trend.RISES: "still rising",
+    Trend.PLATEAU: "rose and levelled off",
+    Trend.STEADY: "steady",
+}
 
 UNOWNED = {
     UnownedPart.MAPPINGS: "memory of no block and no region that was seen",

@@ -10,7 +10,7 @@ import pytest
 from memleak_android.host.analysis.growth_rate import Series, theil_sen
 from memleak_android.host.analysis.growth_trend import judge_growth
 from memleak_android.host.profile.growth import Growth, Trend
-from tests.support.builders.behaviours import LEAKS, NO_LEAKS, Behaviour, queue
+from tests.support.builders.behaviours import LEAKS, NO_LEAKS, Behaviour, after_long_start_up, queue
 
 SECONDS = np.arange(1.0, 24.0)
 DOUBLING = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 62.0])
@@ -207,6 +207,14 @@ def test_leaks_are_seen(end_s: float) -> None:
 def test_what_is_no_leak_is_seldom_called_one(end_s: float) -> None:
     alarms = {name: len(growing(judged(one, end_s))) / DRAWS for name, one in NO_LEAKS.items()}
     assert max(alarms.values()) <= 0.08 and np.mean(list(alarms.values())) <= 0.02, alarms
+
+
+@pytest.mark.parametrize("end_s", [20.0, 60.0, LONG])
+def test_a_leak_that_start_up_hides_is_not_called_steady(end_s: float) -> None:
+    found = judged(after_long_start_up(0.7, 0.05), end_s)
+    hidden = sum(one.trend not in (Trend.GROWS, Trend.RISES) for one in found)
+    rising = sum(one.trend is Trend.RISES for no_leak in NO_LEAKS.values() for one in judged(no_leak, end_s))
+    assert hidden <= 0.02 * DRAWS and rising <= 0.02 * DRAWS * len(NO_LEAKS), (hidden, rising)
 
 
 @pytest.mark.parametrize("name", RATES)

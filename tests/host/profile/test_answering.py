@@ -155,6 +155,14 @@ def test_what_was_left_out_may_grow() -> None:
     assert answer_of(measured(None, growth_span=None, coverage=lacks)).state is AnswerState.HELD_AT_EXIT
 
 
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_start_that_goes_on_may_hide_growth(attached: bool) -> None:
+    made = measured(growth(0, trend=Trend.STEADY), heap_growth=growth(3000, trend=Trend.RISES))
+    found = answer_of(replace(made, target=replace(made.target, attached=attached)))
+    assert found.state is (AnswerState.NOT_GROWING if attached else AnswerState.CANNOT_TELL)
+    assert attached or "still rises" in found.why
+
+
 def test_short_sessions() -> None:
     short = measured(None, None, growth_span=GrowthSpan(0, 0, 3, 5))
     line = (

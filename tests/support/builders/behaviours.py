@@ -77,6 +77,18 @@ def after_start_up(random: np.random.Generator, end: float) -> Blocks:
     return even(0.05)(random, end) + _kept(np.full(40, 1.3), 20_011.0)
 
 
+def after_long_start_up(share: float, leak: float) -> Behaviour:
+    """Start-up takes `share` of the session in sixty steps; then `leak` of what it took leaks, until the end."""
+
+    def draw(random: np.random.Generator, end: float) -> Blocks:
+        begins, leaked = share * end, int(400 * (1 - share))
+        started = _kept(np.sort(random.uniform(0, begins, 60)), random.exponential(1e6, 60))
+        born = np.sort(random.uniform(begins, end, leaked))
+        return started + _kept(born, leak * started.size.sum() / leaked) + _churn(random, end)
+
+    return draw
+
+
 def in_chunks(random: np.random.Generator, end: float) -> Blocks:
     """An arena takes 64 KiB each time it is used up."""
     return _kept(np.cumsum(random.uniform(0.8, 1.2, int(end / 0.03)) * end / 25), 65_536.0)
@@ -231,6 +243,7 @@ LEAKS: Mapping[str, Behaviour] = {
     "beside churn": beside_churn,
     "from late on": from_late_on,
     "after start-up": after_start_up,
+    "after a long start-up": after_long_start_up(0.4, 0.2),
     "in chunks": in_chunks,
     "under changing load": under_changing_load,
     "in batches": in_batches,
@@ -250,6 +263,7 @@ NO_LEAKS: Mapping[str, Behaviour] = {
     "queue, oldest first": queue(50, 50, True),
     "queue, any first": queue(50, 50, False),
     "stack of random depth": stack_of_random_depth,
+    "start-up": after_long_start_up(0.6, 0),
     "stops": stops,
     "once": once,
     "only churn": only_churn,
