@@ -21,6 +21,7 @@ from memleak_android.host.session.observers import SessionObserver
 from memleak_android.host.wire.blocks import Reason
 
 _LOOKED_AT_MAX = 64  # threads, and children
+_TICKS = os.sysconf("SC_CLK_TCK")  # a second
 _SHARE_MIN = 0.5  # of the target's own memory
 _SET_ANEW = {"_", "PWD", "OLDPWD", "SHLVL", "LD_PRELOAD"}
 _LEFT_OUT = "left_out"  # the field of SESSION
@@ -100,7 +101,8 @@ def _goes_on(pid: int, mapped: Collection[str], since_s: float, adopting: Collec
         state, parent, session, start_s = _lineage(pid)
         _, _, of_parent, parent_start_s = _lineage(parent)
         is_orphan = parent in adopting and of_parent != session and parent_start_s < since_s
-        return state not in "ZX" and is_orphan and start_s >= since_s and _began_as_ours(pid)
+        is_new = start_s + 1 / _TICKS > since_s
+        return state not in "ZX" and is_orphan and is_new and _began_as_ours(pid)
     return False  # it has ended, or is another user's
 
 
@@ -112,9 +114,9 @@ def _began_as_ours(pid: int) -> bool:
 
 
 def _lineage(pid: int) -> tuple[str, int, int, float]:
-    """State, parent, session and start since boot, of proc_pid_stat(5). Raises OSError, ValueError or IndexError."""
+    """State, parent, session and the last tick before its start since boot, of proc_pid_stat(5). Raises OSError, ValueError or IndexError."""
     fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return fields[0], int(fields[1]), int(fields[3]), int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return fields[0], int(fields[1]), int(fields[3]), int(fields[19]) / _TICKS
 
 
 def _children(pid: int) -> list[int]:

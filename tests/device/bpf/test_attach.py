@@ -16,6 +16,7 @@ import pytest
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.local.bpf import plan_session
+from tests.support.attaching import children_of
 from tests.support.bpf_agent import seen_in_session, told_of_files
 from tests.support.workloads import Run, built, functions, need, run
 
@@ -28,16 +29,14 @@ pytestmark = pytest.mark.bpf
 
 
 def link_types(*extra: str) -> Counter[str]:
-    """Of the links that the agent holds while its command runs."""
-    found: list[Counter[str]] = []
+    """Of the links that the agent holds while its command runs: it is executed after the last of them."""
 
-    def look(pid: int) -> bool:
-        found.append(held(pid))
-        return len(found) > 1 and found[-1] == found[-2] and found[-1].total() > 2  # nothing more comes
+    def look(pid: int) -> Counter[str]:
+        is_running = any(words.startswith("/bin/sleep") for words in children_of(pid).values())
+        return held(pid) if is_running else Counter()
 
     need("bpf")
-    seen_in_session(SessionOptions(command=("/bin/sleep", "20")), extra, look)
-    return found[-1]
+    return seen_in_session(SessionOptions(command=("/bin/sleep", "20")), extra, look)
 
 
 def held(pid: int) -> Counter[str]:
