@@ -116,6 +116,7 @@ class ProcessShare:
 AGE_BOUNDS_S = (1, 10, 60, 600, 3600)  # of CallSite.ages: below the first, …, from the last on
 AGES = f"blocks by age: below {', '.join(map(str, AGE_BOUNDS_S))} seconds, and older"
 PLACE = "index in the report's places"
+LEFT_OUT = "outer frames, of a report with very many: the recording has them"
 SHARES = "processes that hold the blocks, if several were measured; the largest first"
 
 
@@ -142,6 +143,7 @@ class CallSite:
     place: Annotated[int, Meta(ge=0, description=PLACE)] | None = None
     processes: Annotated[tuple[ProcessShare, ...], Meta(description=SHARES)] = ()  # () = one process
     unit: Unit = BYTE
+    frames_left_out: Annotated[int, Meta(ge=0, description=LEFT_OUT)] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Form:
             arguments[name] = read(arguments[name])
         for name, read_struct in self._struct_reads:
             arguments[name] = read_struct(struct)
-        if "frames" in arguments and "id" in arguments:
+        if "frames" in arguments and "id" in arguments and not arguments.get("frames_left_out"):
             arguments["id"] = site_id(arguments["frames"])
         return self._cls(**arguments)
 

@@ -133,6 +133,22 @@ def test_more_indices_than_are_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> 
     assert json_of(profile()) == whole
 
 
+def test_many_frames_are_those_of_the_stacks_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_json, "_FRAMES_MAX", 17)
+    monkeypatch.setattr(report_json, "_INNERMOST", 1)
+    large, small, grown = (
+        replace(DECODE, frames=frames, id=site_id(frames), inuse_space=space)
+        for frames, space in ((DECODE.frames * 2, 9000), (DECODE.frames[::-1], 10), (DECODE.frames[1:], 5))
+    )
+    grown = replace(grown, growth=Growth(Trend.GROWS, 9.0, 8.0, 10.0, 0, 10))
+    back = read_back(replace(profile(), sites=(large, small, grown))).sites
+    assert [(site.id, site.frames, site.frames_left_out) for site in back] == [
+        (large.id, large.frames, 0),
+        (small.id, small.frames[:1], len(small.frames) - 1),
+        (grown.id, grown.frames, 0),
+    ]
+
+
 def test_fields_of_a_later_version_are_ignored() -> None:
     report = json.loads(json_of(profile()))
     report["new"] = report["sites"][0]["new"] = report["sites"][0]["frames"][0]["new"] = {"a": 1}
