@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth
-from memleak_android.host.analysis.growth_rate import Series
+from memleak_android.host.analysis.growth_rate import Floats, Series
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, judge_growth
 from memleak_android.host.analysis.memory_use import Mapping, is_size
 from memleak_android.host.heap import attribution
@@ -48,13 +48,14 @@ class Balance:
     """Resident bytes at one instant.
 
     unowned: of mappings without a block, beyond the regions. kept: the allocator's, beyond blocks. mapped: of mappings without a
-    block, the regions in them included. resident: of both, blocks included.
+    block, the regions in them included. resident: of both, blocks included. counted: of the blocks themselves.
     """
 
     unowned: int
     kept: int
     mapped: int
     resident: int
+    counted: int
     largest: tuple[MappingSum, ...]
 
 
@@ -116,7 +117,7 @@ def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
     largest = tuple(
         MappingSum(name[:256], size, number[name]) for name, size in unowned.most_common(_MAPPINGS_MAX)
     )
-    return Balance(sum(unowned.values()), kept, mapped, resident, largest)
+    return Balance(sum(unowned.values()), kept, mapped, resident, resident - mapped - kept, largest)
 
 
 def _in_bss(mappings: Sequence[Mapping]) -> list[int]:
@@ -128,12 +129,15 @@ def _in_bss(mappings: Sequence[Mapping]) -> list[int]:
     return found[: len(mappings)]
 
 
-def add_row(recorded: dict[str, Any] | None, timestamp_ns: int, balance: Balance) -> dict[str, Any]:
-    """SESSION's "balance" with one row more, which is thinned if it becomes too long."""
-    rows = [
-        *(recorded["rows"] if recorded else ()),
-        [timestamp_ns, balance.unowned, balance.kept, balance.mapped, balance.resident],
-    ]
+def add_row(
+    recorded: dict[str, Any] | None, timestamp_ns: int, read_ns: int, balance: Balance
+) -> dict[str, Any]:
+    """SESSION's "balance" with one row more, which is thinned if it becomes too long.
+
+    timestamp_ns: when its blocks were held. read_ns: when its smaps were read, behind a long snapshot seconds later.
+    """
+    figures = (balance.unowned, balance.kept, balance.mapped, balance.resident, balance.counted)
+    rows = [*(recorded["rows"] if recorded else ()), [timestamp_ns, *figures, read_ns]]
     if len(rows) > ROWS_MAX:
         rows = rows[::2]
     largest = [astuple(each) for each in balance.largest]
@@ -153,12 +157,15 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     OLDER is the fall of what is beyond the counted blocks. Its cause is not told here.
     """
     rows = _rows(recorded, from_ns, to_ns)
-    if not isinstance(recorded, dict) or len(rows) < 2 or any(a[0] >= b[0] for a, b in pairwise(rows)):
+    is_rising = all(a[0] < b[0] and a[6] < b[6] for a, b in pairwise(rows))
+    if not isinstance(recorded, dict) or len(rows) < 2 or not is_rising:
         return ()
     if len(rows) < INSTANTS_MIN:
         return _unjudged(rows[0], rows[-1], begin_ns)
-    seconds = np.array([(row[0] - begin_ns) / 1e9 for row in rows])
-    space = np.array([(*row[1:], rows[0][2] - row[2]) for row in rows], np.float64)
+    taken, unowned, kept, mapped, resident, counted, read = np.array(rows, np.float64).T
+    kept -= _held_at(read, taken, counted) - counted
+    seconds = (read - begin_ns) / 1e9
+    space = np.stack([unowned, kept, mapped, resident, kept[0] - kept], axis=1)
     stayed = np.minimum.accumulate(space[::-1], axis=0)[::-1]
     found = judge_growth(Series(seconds, space, np.zeros(space.shape[1]), stayed))
     listed = recorded.get("largest")
@@ -182,6 +189,13 @@ def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) ->
     return tuple(each for each in growing if not (is_unowned and each.part is UnownedPart.REGIONS))
 
 
+def _held_at(read: Floats, taken: Floats, counted: Floats) -> Floats:
+    """(n,) bytes of blocks when smaps were read, by the snapshots before and after; after the last they go on as before."""
+    rate = (counted[-1] - counted[-2]) / (taken[-1] - taken[-2])
+    last = counted[-1] + rate * (read[-1] - taken[-1])
+    return np.asarray(np.interp(read, np.append(taken, read[-1]), np.append(counted, last)))
+
+
 def is_unread(recorded: object, from_ns: int, to_ns: int) -> bool:
     """Whether unowned_growth() lacks only readings: in a time that is long enough, of a process that ran."""
     if not isinstance(recorded, dict) or to_ns - from_ns < _JUDGED_NS_MIN:
@@ -191,19 +205,20 @@ def is_unread(recorded: object, from_ns: int, to_ns: int) -> bool:
 
 
 def _rows(recorded: object, from_ns: int, to_ns: int) -> list[Any]:
-    """Those of a span. Older recordings have no resident memory: 0."""
+    """Those of a span. Older recordings have no resident memory and no counted bytes, 0, and no times of reading."""
     if not isinstance(recorded, dict) or not isinstance(recorded.get("rows"), list):
         return []
     rows = recorded["rows"][: 2 * ROWS_MAX]
-    return [[*row, 0][:5] for row in rows if _is_row(row) and from_ns <= row[0] <= to_ns]
+    chosen = [row for row in rows if _is_row(row) and from_ns <= row[0] <= to_ns]
+    return [row if len(row) == 7 else [*[*row, 0, 0][:6], row[0]] for row in chosen]
 
 
 def _unjudged(first: Sequence[int], last: Sequence[int], begin_ns: int) -> tuple[UnownedGrowth, ...]:
     """The rise of resident memory between two readings, of which no trend is known."""
-    rise = last[-1] - first[-1]
+    rise = last[4] - first[4]
     if rise < RISE_MIN:
         return ()
-    rate = 1e9 * rise / (last[0] - first[0])
+    rate = 1e9 * rise / (last[6] - first[6])
     return (UnownedGrowth(UnownedPart.RESIDENT, rate, 0.0, 2 * rate, first[0] - begin_ns, rise),)
 
 
@@ -213,7 +228,7 @@ def is_unused(written: UnownedGrowth, reserved: float) -> bool:
 
 
 def _is_row(row: object) -> bool:
-    if not isinstance(row, (list, tuple)) or len(row) not in (4, 5):
+    if not isinstance(row, (list, tuple)) or len(row) not in (4, 5, 7):
         return False
     return all(map(is_size, (row[0], row[1], *row[3:]))) and type(row[2]) is int and abs(row[2]) < 1 << 62
 

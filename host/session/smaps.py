@@ -159,6 +159,8 @@ class SmapsReader(SessionObserver):
         self._store(readings)
 
     def _read(self, snapshot: Snapshot, pid: int) -> dict[str, Any] | None:
+        is_here = not self.capture.session.target.serial  # a device has another clock
+        now_ns = round(time.monotonic() * 1e9) if is_here else 0
         try:
             text = self.read.smaps(pid).decode("utf-8", "replace")
         except (FileNotFoundError, ProcessLookupError):
@@ -175,7 +177,8 @@ class SmapsReader(SessionObserver):
             if has_second_libc(text):
                 self.capture.session |= {SECOND_LIBC: True}
             known = self.capture.session.fields.get("balance")
-            row = add_row(known, snapshot.timestamp_ns, balance_of(mappings, live))
+            read_ns = max(now_ns, snapshot.timestamp_ns)
+            row = add_row(known, snapshot.timestamp_ns, read_ns, balance_of(mappings, live))
             self.capture.session |= {"balance": row}
         parts = memory_parts(mappings, live["address"][attribution.is_heap(live)])
         reading = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
