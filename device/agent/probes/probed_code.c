@@ -198,12 +198,12 @@ static const unsigned char breakpoint[] = { 0xa0, 0x00, 0x20, 0xd4 }; /* brk #5:
 static const unsigned char breakpoint[1];
 #endif
 
-/* The address at which the process maps this file offset as code; 0: none. */
-static ml_u64 find_code(const char *maps, ml_u64 inode, ml_u64 file_offset)
+/* The next address at which the process maps this file offset as code; 0: none. */
+static ml_u64 next_code(const char **maps, ml_u64 inode, ml_u64 file_offset)
 {
 	struct ml_maps_line line;
 
-	for (const char *at = maps; (at = ml_process_maps_code(at, &line));)
+	while ((*maps = ml_process_maps_code(*maps, &line)))
 		if (line.inode == inode && file_offset - line.offset < line.end - line.start)
 			return line.start + (file_offset - line.offset);
 	return 0;
@@ -213,7 +213,7 @@ static int check_probe(const struct ml_probed_file *file, const struct ml_probe 
 {
 	const char *name = probe->function < ML_FN_PAIR ? ml_function_names[probe->function] : "a function of --pairs";
 	unsigned char bytes[4] = { 0 };
-	ml_u64 address = find_code(maps, file->version.inode, probe->entry_offset);
+	ml_u64 address = next_code(&maps, file->version.inode, probe->entry_offset);
 
 	if (!address)
 		return ml_blocks_error(ML_REASON_TARGET_ERROR, "%s is not mapped by the process (name the allocator with -O)",
@@ -233,6 +233,23 @@ static bool is_other_thread(void *pid, int tid)
 	return tid != *(int *)pid;
 }
 
+/* Whether one of the code's mappings has the breakpoint, or none can be read. A mapping that comes late has none. */
+static bool remains(const struct ml_probe *probe, ml_u64 inode, const char *maps, int memory)
+{
+	bool result = true;
+
+	for (ml_u64 address; (address = next_code(&maps, inode, probe->entry_offset));) {
+		unsigned char bytes[4];
+
+		if (pread(memory, bytes, BREAKPOINT_BYTES, (off_t)address) != BREAKPOINT_BYTES)
+			continue;
+		result = !memcmp(bytes, breakpoint, BREAKPOINT_BYTES);
+		if (result)
+			break;
+	}
+	return result;
+}
+
 bool ml_breakpoints_remain(const struct ml_config *config, int pid)
 {
 	int tid = ml_proc_find(pid, "task", is_other_thread, &pid), memory;
@@ -243,11 +260,8 @@ bool ml_breakpoints_remain(const struct ml_config *config, int pid)
 	memory = ml_proc_open(pid, name, O_RDONLY);
 	for (int i = 0; maps && i < config->n_probes && result; i++) {
 		const struct ml_probe *probe = &config->probes[i];
-		ml_u64 address = find_code(maps, config->files[probe->file].version.inode, probe->entry_offset);
-		unsigned char bytes[4];
 
-		if (address && pread(memory, bytes, BREAKPOINT_BYTES, (off_t)address) == BREAKPOINT_BYTES)
-			result = !memcmp(bytes, breakpoint, BREAKPOINT_BYTES);
+		result = remains(probe, config->files[probe->file].version.inode, maps, memory);
 	}
 	if (memory >= 0)
 		close(memory);

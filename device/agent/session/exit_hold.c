@@ -26,7 +26,7 @@
 /* The terminal's interrupt reaches the command as well as the host. */
 #define SIGNAL_NS 200000000ull   /* for a handler to end the command */
 #define SIGNALS_NS 5000000000ull /* at most, without a handler */
-#define ARRIVES_NS 20000000ull   /* killpg(2) signals one process after another */
+#define ARRIVES_NS 100000000ull /* killpg(2) signals one process after another, and on a busy machine each waits for its turn */
 
 enum phase { FOLLOWS, HOLDS, IS_OVER };
 
