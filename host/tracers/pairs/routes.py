@@ -133,7 +133,7 @@ class Probes(Route):
         if self._is_seen_to_leave(rule, function, ()):
             return found.returns
         elf = self.selection.elf(function.file)
-        is_never_left = not found.refusal and _NEVER_LEFT.issuperset(found.continued_in)
+        is_never_left = not found.refusal and _NEVER_LEFT.issuperset((*found.continued_in, *found.called))
         if (
             is_never_left
             or calls_nothing(elf, function.file_offset, function.size)

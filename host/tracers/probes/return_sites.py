@@ -25,12 +25,14 @@ class ReturnSites:
 
     refusal: why they are unknown, "" if known; with a refusal there are none.
     continued_in: names of functions, of another file maybe, in which it ends.
+    called: those that it calls; "" = one whose name is not known.
     """
 
     returns: tuple[int, ...] = ()
     tails: tuple[int, ...] = ()
     refusal: str = ""
     continued_in: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
 
 
 def calls_nothing(elf: ElfFile, file_offset: int, size: int) -> bool:
@@ -124,7 +126,15 @@ def find_exits(
     found = find_return_sites(elf, file_offset, size, parts, stubs)
     if found.tails:
         return ReturnSites(refusal="it ends in a function that it chooses at run time")
-    return replace(found, continued_in=tuple(sorted({name for name in stubs.values() if name})))
+    continued_in = tuple(sorted({name for name in stubs.values() if name}))
+    return replace(found, continued_in=continued_in, called=_called(elf, [own, *parts]))
+
+
+def _called(elf: ElfFile, pieces: Sequence[range]) -> tuple[str, ...]:
+    calls = [
+        each for piece in pieces for each in _decode(elf, piece.start, len(piece)) if each.flow is Flow.CALL
+    ]
+    return tuple(sorted({"" if each.target is None else _called_by_stub(elf, each.target) for each in calls}))
 
 
 def _jump_outside(

@@ -14,7 +14,7 @@ import pytest
 from tests.support.program_server import run_program, start_program
 from tests.support.running_program import wait_until_asleep
 from tests.support.snoop_runs import SOURCES, SnoopRun, snoop, snooped_program
-from tests.support.workloads import built, need
+from tests.support.workloads import build, built, need
 
 pytestmark = pytest.mark.bpf
 
@@ -137,6 +137,30 @@ def left_program() -> list[Path]:
     """A C program without any C++ library at its start, and the plugin that it loads."""
     plugin = built(SOURCES / "left_plugin.cc", "-shared", "-fPIC")
     return [built(SOURCES / "left.c", "-foptimize-sibling-calls", "-fexceptions", "-ldl"), plugin]
+
+
+THROWS_OR_ALLOCATES = """
+#include <stdexcept>
+#include <stdlib.h>
+#include <stdio.h>
+__attribute__((noinline)) void *take(size_t n) { if (n > 1000) throw std::runtime_error("no"); return malloc(n); }
+__attribute__((noinline)) void give(void *p) { free(p); }
+int main(void) {
+	int caught = 0;
+	for (int i = 0; i < 5; i++) { try { give(take(i * 400)); } catch (const std::exception &) { caught++; } }
+	printf("caught %d\\n", caught);
+}
+"""
+
+
+def test_a_pair_that_jumps_to_malloc_or_throws_in_its_cold_part(tmp_path: Path) -> None:
+    """malloc() is left by no exception, but what else the function calls is."""
+    source, pairs = tmp_path / "takes.cc", tmp_path / "pairs.toml"
+    source.write_text(THROWS_OR_ALLOCATES)
+    program = build(source, tmp_path, "-O2", "-foptimize-sibling-calls", compiler="g++", output="takes")
+    pairs.write_text('[x]\nacquire = {function = "take*"}\nrelease = {function = "give*"}\n')
+    refused = run_program(["--tracer", "bpf", "--pairs", pairs, "--", program])
+    assert refused.returncode == 4 and "take(unsigned long): its return cannot be probed" in refused.stderr
 
 
 def test_what_a_cancelled_thread_or_a_late_plugin_leaves(tmp_path: Path) -> None:
