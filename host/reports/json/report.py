@@ -46,7 +46,7 @@ SCHEMA_1 = "memleak-android/report/1"
 
 _NO_SITES = '\n "sites": []'  # in the JSON of a report without its sites; line feeds within names are escaped
 _FRAMES_KEPT_MAX = 1 << 17
-_FRAMES_MAX = 200_000  # 300 bytes each: beyond them, sites have the innermost ones only
+_FRAMES_MAX = 100_000  # 300 bytes each: beyond them, sites have the innermost ones only
 _INNERMOST = 8
 _OTHER_VERSION = re.compile(rb'"schema": ?"(memleak-android/report/\d+)"')
 _ERROR_MAX = 200  # characters of an error that quotes the file
