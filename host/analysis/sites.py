@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from memleak_android.host.analysis.block_sums import BlockSums, StackSums, rounded
 from memleak_android.host.profile.field_types import BYTE
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.growth import Growth
 from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
-from memleak_android.host.profile.profile import CallSite, Frame, ModuleSummary, ProcessShare
+from memleak_android.host.profile.profile import CallSite, ModuleSummary, ProcessShare
 from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import PlaceNumbers, id_of_parts, identity_part
 from memleak_android.host.stacks.modules import ModuleFile, ScriptModule

@@ -35,15 +35,8 @@ from memleak_android.host.profile.fleet_profile import (
     VersionChange,
     VersionSum,
 )
-from memleak_android.host.profile.profile import (
-    CallSite,
-    Frame,
-    Measurement,
-    Profile,
-    Target,
-    Totals,
-    Unwinding,
-)
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile, Target, Totals, Unwinding
 
 _SITE_COLUMNS = ["recording", "site", "kind", "inuse_space", "inuse_objects", "end"]
 _DURATIONS_DIFFER = 1.5  # ratio of the longest to the shortest median among versions

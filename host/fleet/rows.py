@@ -9,7 +9,8 @@ from memleak_android.host.fleet.schema import FRAME, RECORDINGS, SITES
 from memleak_android.host.profile.comparison import merged_sites
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.fleet_profile import RecordingState
-from memleak_android.host.profile.profile import CallSite, Frame, Measurement, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.reports.base import bounded
 
 _BUILD_IDS_MAX = 4096

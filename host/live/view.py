@@ -8,8 +8,9 @@ from operator import attrgetter
 
 from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
 from memleak_android.host.profile.culprit import responsible_frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.growth import Trend
-from memleak_android.host.profile.profile import CallSite, Frame, LeakSum, Profile
+from memleak_android.host.profile.profile import CallSite, LeakSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import (

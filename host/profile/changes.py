@@ -6,7 +6,7 @@ from math import hypot
 
 from memleak_android.host.profile.answer import Place
 from memleak_android.host.profile.field_types import BYTE, Unit
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 
 # Standard errors that a difference of estimates must exceed. Many sites are compared at once: with normal errors, 3 lets
 # through one in 370 that did not change.

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum, auto
 from functools import lru_cache
 
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.ownership import Owner
-from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.runtime_sites import (
     ALLOCATOR,
     PYTHON_MODULE,

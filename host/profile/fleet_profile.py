@@ -12,7 +12,8 @@ from msgspec import Meta
 from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.changes import Change
 from memleak_android.host.profile.field_types import ALWAYS, Count
-from memleak_android.host.profile.profile import Frame, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import Profile
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 

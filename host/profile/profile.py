@@ -23,9 +23,9 @@ from memleak_android.host.profile.field_types import (
     Unit,
     common_unit,
 )
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.gate_result import Gate
 from memleak_android.host.profile.growth import Growth, GrowthSpan, UnownedGrowth
-from memleak_android.host.profile.ownership import Owner
 
 
 class Measurement(StrEnum):
@@ -50,34 +50,6 @@ class SymbolClass(StrEnum):
     LINES = "lines"
     NAMES = "names"
     NONE = "none"
-
-
-OWNER = "as --mine or --not-mine say"
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A function; offset from its start, 0 for inlined ones. module "" = no mapping, function "" = no name.
-
-    The start of nameless code is that of its FDE; offset 0 where it has none.
-    """
-
-    address: Address  # in the process, as unwound (a return address for callers)
-    module: RawText  # path as mapped
-    build_id: str  # hex; "" = none
-    vaddr: Address  # in the ELF file
-    function: RawText  # demangled
-    offset: int
-    inlined: bool
-    method: Annotated[str, Meta(description="evidence by which the frame was found")]  # eh_frame, fp, …
-    file: RawText | None = None
-    line: Count | None = None
-    owner: Annotated[Owner, Meta(description=OWNER)] | None = None
-
-    @property
-    def start(self) -> int:
-        """The function's vaddr."""
-        return max(0, self.vaddr - self.offset)
 
 
 @dataclass(frozen=True, slots=True)

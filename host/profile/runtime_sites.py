@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Literal
 
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 
 # Base names of modules. musl's ld-musl-*.so.1 is its libc, not a loader apart.
 LOADER = r"ld-linux[\w-]*\.so\.\d+|ld-[\d.]+\.so|ld64\.so\.\d+|linker(64)?"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from memleak_android.host.profile.culprit import responsible_frame
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.runtime_sites import is_generated, module_name
 
 NAME_MAX = 4096  # characters of a name that count; report.json keeps as many

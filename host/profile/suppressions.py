@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.site_id import NAME_MAX
 from memleak_android.unwind.file_reading import read_file
 

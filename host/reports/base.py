@@ -9,7 +9,8 @@ from rich.style import Style
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.field_types import BYTE, common_unit
-from memleak_android.host.profile.profile import CallSite, Frame, LeakKind, LeakSum, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import CallSite, LeakKind, LeakSum, Profile
 from memleak_android.host.profile.runtime_sites import SCRIPT_FRAMES, code_label, is_generated, module_name
 from memleak_android.host.profile.sort_orders import Sort
 from memleak_android.host.reports.units import count_text

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from memleak_android.host.profile.profile import CallSite, Frame, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ROOT, bounded
 

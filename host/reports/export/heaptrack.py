@@ -11,7 +11,8 @@ from contextlib import nullcontext
 from typing import BinaryIO
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile.profile import CallSite, Frame, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import ReportOptions, amount, bounded
 from memleak_android.host.reports.export.exported import display_name, heap_sites, locations
 

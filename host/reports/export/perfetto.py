@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, BinaryIO
 
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.losses import LOSS_CAUSES
-from memleak_android.host.profile.profile import CallSite, Frame, Profile
+from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import ROOT, ReportOptions, bounded
 from memleak_android.host.reports.export.exported import (
     GIVEN_BACK,

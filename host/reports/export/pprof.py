@@ -6,7 +6,8 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, BinaryIO
 
-from memleak_android.host.profile.profile import CallSite, Frame, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import ReportOptions, bounded
 from memleak_android.host.reports.export.exported import (
     GIVEN_BACK,

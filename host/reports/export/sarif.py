@@ -8,7 +8,8 @@ import msgspec
 
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.field_types import NO_LEAKS
-from memleak_android.host.profile.profile import CallSite, Frame, Measurement, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, amount_of, bounded, leaks_text, relative_source
 from memleak_android.host.reports.export.exported import display_name

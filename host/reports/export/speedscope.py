@@ -5,7 +5,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-from memleak_android.host.profile.profile import Frame, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports.base import ReportOptions, bounded
 from memleak_android.host.reports.export.exported import display_name, heap_sites
 

@@ -11,7 +11,8 @@ from memleak_android.host.profile.answering import counted_places, growing_place
 from memleak_android.host.profile.comparison import Comparison, merged_sites
 from memleak_android.host.profile.culprit import Role, responsible_frame, roles
 from memleak_android.host.profile.fleet_profile import OnlyOn, SitePrevalence, VersionChange
-from memleak_android.host.profile.profile import CallSite, Frame, Measurement, PastSite, ProcessSum, Profile
+from memleak_android.host.profile.frame import Frame
+from memleak_android.host.profile.profile import CallSite, Measurement, PastSite, ProcessSum, Profile
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.short_names import short_name
 from memleak_android.host.profile.sort_orders import growth_rate

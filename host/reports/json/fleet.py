@@ -8,7 +8,7 @@ from msgspec import NODEFAULT, Meta
 from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.field_types import Count
 from memleak_android.host.profile.fleet_profile import FleetProfile
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.reports.base import ReportOptions, bounded
 from memleak_android.host.reports.json.schema import Codec, Field, Member, Schema
 

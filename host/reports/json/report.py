@@ -17,11 +17,11 @@ from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.answer import Answer, AnswerState, Place
 from memleak_android.host.profile.field_types import HEX, RAW, Count
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.gate_result import Gate
 from memleak_android.host.profile.growth import Growth
 from memleak_android.host.profile.profile import (
     CallSite,
-    Frame,
     LeakKind,
     LeakSum,
     Measurement,

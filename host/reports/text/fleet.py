@@ -12,7 +12,7 @@ from memleak_android.host.profile.fleet_profile import (
     SitePrevalence,
     VersionChange,
 )
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.reports.base import ReportOptions, bounded
 from memleak_android.host.reports.text.answer import WORDS

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from memleak_android.host.profile.culprit import Role, responsible_frame, roles
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.runtime_sites import PYTHON_IMPORT_FILES, SCRIPT_FRAMES
 from memleak_android.host.reports.base import ReportOptions, frame_text
 

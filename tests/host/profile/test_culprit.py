@@ -8,8 +8,8 @@ import pytest
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.ownership import FILE_NAME, Owner, Ownership, read_ownership
-from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
 from tests.support.builders.profiles import CODEC, LIBC, MALLOC, SERVER, START, frame
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.runtime_sites import imports_python_module, site_kind
 from tests.support.oracles.symbols import compile_cxx, need
 

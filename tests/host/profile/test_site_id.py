@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.profile.culprit import responsible_frame
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.site_id import site_id, stable_function, stable_module
 from tests.support.builders.profiles import CODEC, LIBC, MALLOC, SERVER, START, frame
 from tests.support.gcc import gcc

@@ -10,8 +10,9 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.console import printable
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile.profile import Frame, ModuleSummary, ProcessSum, Profile, SymbolClass
+from memleak_android.host.profile.profile import ModuleSummary, ProcessSum, Profile, SymbolClass
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
 from memleak_android.host.reports.formats import FORMATS

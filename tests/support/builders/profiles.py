@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.profile import (
     Block,
     CallSite,
-    Frame,
     Measurement,
     ModuleSummary,
     Profile,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.runtime_sites import PYTHON_FRAMES
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.text.stack import stack_lines
