@@ -11,6 +11,7 @@ from memleak_android.host.analysis.growth_by_stack import SessionGrowth, StackHi
 from memleak_android.host.analysis.sites import SiteNamer
 from memleak_android.host.heap.attribution import UNATTRIBUTED
 from memleak_android.host.profile.answer import Place
+from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.growth import Growth, grows
 from memleak_android.host.profile.profile import CallSite
 from memleak_android.host.profile.runtime_sites import is_generated, is_runtime
@@ -41,9 +42,9 @@ def judge_places(
     namer: SiteNamer,
 ) -> tuple[Place, ...]:
     """By number. stacks: (sites,) number of each site's stack."""
-    members = _holding(sites, stacks)
+    members, frames = _holding(sites, stacks), dict[int, tuple[Frame, ...]]()
     if growth.history is not None:
-        freed = _freed(growth.history, numbers, namer)
+        freed, frames = _freed(growth.history, numbers, namer)
         members = _Members(*map(np.concatenate, zip(members, freed, strict=True)))
     n = len(numbers.firsts)
     sums = [_sum(members.place, column, n) for column in members[2:5]]
@@ -65,6 +66,7 @@ def judge_places(
             file=frame.file if frame else None,
             line=frame.line if frame else None,
             unit=namer.unit(kind),
+            frames=frames.get(number, ()) if not objects and grows(judged.get(number)) else (),
         )
         for number, ((frame, kind), count, space, objects, freed) in enumerate(
             zip(numbers.firsts, counts, *sums, strict=True)
@@ -105,14 +107,19 @@ def _holding(sites: Sequence[CallSite], stacks: NDArray[np.int64]) -> _Members:
     return _Members(stacks, *np.array(columns, np.int64).reshape(-1, 5).T)
 
 
-def _freed(history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer) -> _Members:
+def _freed(
+    history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer
+) -> tuple[_Members, dict[int, tuple[Frame, ...]]]:
+    """And of each of their places the stack that freed most."""
     stacks, freed = history.given_back()
     namer.resolve(stacks)
     functions = namer.table.traces["function"][namer.table.first_trace[stacks]].tolist()
-    named = zip(functions, namer.named(stacks), strict=True)
-    places = [numbers.number(frames, namer.kind(function, frames, 1)) for function, (frames, _) in named]
+    places, most = list[int](), dict[int, tuple[Frame, ...]]()
+    for function, (frames, _) in zip(functions, namer.named(stacks), strict=True):
+        places.append(numbers.number(frames, namer.kind(function, frames, 1)))
+        most.setdefault(places[-1], frames)
     nothing = np.zeros(len(stacks), np.int64)
-    return _Members(stacks, np.array(places, np.int64), nothing, nothing, freed, nothing)
+    return _Members(stacks, np.array(places, np.int64), nothing, nothing, freed, nothing), most
 
 
 def _sum(place: NDArray[np.int64], column: NDArray[np.int64], n: int) -> list[int]:

@@ -46,7 +46,7 @@ from memleak_android.host.profile.answer import MemoryLimit
 from memleak_android.host.profile.answering import answer_of
 from memleak_android.host.profile.coverage import is_sufficient, what_lacks
 from memleak_android.host.profile.field_types import NO_LEAKS
-from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend, UnownedGrowth, UnownedPart
+from memleak_android.host.profile.growth import Growth, GrowthSpan, Trend, UnownedGrowth, UnownedPart, grows
 from memleak_android.host.profile.ownership import NO_PATTERNS, Ownership
 from memleak_android.host.profile.profile import (
     CallSite,
@@ -77,6 +77,9 @@ from memleak_android.host.wire.blocks import StopMoment as MomentNumber
 from memleak_android.unwind.trace import TraceEnd
 
 _REMARKS_SHOWN_MAX = 20
+_KEPT_SHARE_MIN = (
+    0.1  # of the heap's growth: what less the allocator keeps lies in its size classes and fragments
+)
 _OLDER_SHARE_MIN = (
     0.5  # frees of blocks from before the session, for each block held: fewer do not make up for them
 )
@@ -129,7 +132,7 @@ def make_profile(
     # Imported modules own resident memory (has_owner), but the program does not grow by them.
     growth = growth.without_once(namer.with_frame(imports_python_module))
     heap_growth = _heap_growth(survivors.stacks, growth)
-    counts = _that_counts(_unowned(capture, view, begin_ns, now_ns), reserved, totals, has_owner)
+    counts = _that_counts(_unowned(capture, view, begin_ns, now_ns), reserved, totals, has_owner, heap_growth)
     unowned = with_growing_regions(counts, new_regions(survivors.stacks, growth), reserved)
     owned = (UnownedPart.RESIDENT, UnownedPart.GROWING_REGIONS, *([UnownedPart.REGIONS] if reserved else []))
     without_owner = [each for each in unowned if each.part not in owned]
@@ -207,10 +210,13 @@ def _has_owner(judged: Sequence[Growth], sites: Sequence[CallSite]) -> bool:
 
 
 def _that_counts(
-    unowned: Sequence[UnownedGrowth], reserved: float, totals: Totals, has_owner: bool
+    unowned: Sequence[UnownedGrowth], reserved: float, totals: Totals, has_owner: bool, heap: Growth | None
 ) -> tuple[UnownedGrowth, ...]:
     """reserved: bytes per second of regions that grow. Their own stacks tell of them where they are used, and no others grow."""
     left_out = set[UnownedPart]()
+    least = _KEPT_SHARE_MIN * heap.bytes_per_s if heap is not None and grows(heap) else 0.0
+    if any(each.part is UnownedPart.ALLOCATOR and each.bytes_per_s < least for each in unowned):
+        left_out.add(UnownedPart.ALLOCATOR)
     if totals.untracked_frees < _OLDER_SHARE_MIN * totals.inuse_objects or not totals.untracked_frees:
         left_out.add(UnownedPart.OLDER)
     written = [one for one in unowned if one.part is UnownedPart.REGIONS]

@@ -272,6 +272,7 @@ _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "kind": lambda a, b: a if a == b else "user",
     "end": _first,
     "frames": _first,
+    "frames_left_out": _first,
     "stderr_space": _error,
     "growth": _first,
     "approximate": or_,

@@ -73,6 +73,11 @@ def test_what_is_freed_at_exit_has_grown(tracer: str, tmp_path: Path) -> None:
         place.get("space") == 0 and place["freed"] % SIZE == 0 and place["freed"] >= place["growth"]["rise"]
     )
     assert "freed at exit" in text
+    (callers,) = (line for line in text.splitlines() if line.startswith("     └ "))
+    assert "main" in callers and [frame["function"] for frame in place["frames"]][:2] == [
+        "malloc",
+        "make_handle",
+    ]
 
 
 def test_a_module_that_leaks_while_it_is_imported(tmp_path: Path) -> None:
