@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, StackHistory
-from memleak_android.host.analysis.sites import SiteNamer
+from memleak_android.host.analysis.sites import SiteNamer, end_name
 from memleak_android.host.heap.attribution import UNATTRIBUTED
 from memleak_android.host.profile.answer import Place
-from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.growth import Growth, grows
 from memleak_android.host.profile.profile import CallSite
 from memleak_android.host.profile.runtime_sites import is_generated, is_runtime
@@ -40,11 +39,14 @@ def judge_places(
     numbers: PlaceNumbers,
     growth: SessionGrowth,
     namer: SiteNamer,
-) -> tuple[Place, ...]:
-    """By number. stacks: (sites,) number of each site's stack."""
-    members, frames = _holding(sites, stacks), dict[int, tuple[Frame, ...]]()
+) -> tuple[tuple[Place, ...], tuple[CallSite, ...]]:
+    """By number. And of each that grows and holds nothing at the end one site: the stack that freed most.
+
+    stacks: (sites,) number of each site's stack.
+    """
+    members, most_freed = _holding(sites, stacks), list[CallSite]()
     if growth.history is not None:
-        freed, frames = _freed(growth.history, numbers, namer)
+        freed, most_freed = _freed(growth.history, numbers, namer)
         members = _Members(*map(np.concatenate, zip(members, freed, strict=True)))
     n = len(numbers.firsts)
     sums = [_sum(members.place, column, n) for column in members[2:5]]
@@ -53,7 +55,10 @@ def judge_places(
     if growth.history is not None:
         judged = growth.history.judge(_group(growth.history, members, members.place >= 0), n)
         judged |= _of_growing_stacks(growth, growth.history, members, n, judged)
-    return tuple(
+    shown = [
+        site for site in most_freed if not sums[1][site.place or 0] and grows(judged.get(site.place or 0))
+    ]
+    places = tuple(
         Place(
             function=frame.function if frame else "",
             module=frame.module if frame else "",
@@ -66,12 +71,12 @@ def judge_places(
             file=frame.file if frame else None,
             line=frame.line if frame else None,
             unit=namer.unit(kind),
-            frames=frames.get(number, ()) if not objects and grows(judged.get(number)) else (),
         )
         for number, ((frame, kind), count, space, objects, freed) in enumerate(
             zip(numbers.firsts, counts, *sums, strict=True)
         )
     )
+    return places, tuple(replace(site, growth=judged[site.place or 0]) for site in shown)
 
 
 def _of_growing_stacks(
@@ -107,19 +112,24 @@ def _holding(sites: Sequence[CallSite], stacks: NDArray[np.int64]) -> _Members:
     return _Members(stacks, *np.array(columns, np.int64).reshape(-1, 5).T)
 
 
-def _freed(
-    history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer
-) -> tuple[_Members, dict[int, tuple[Frame, ...]]]:
-    """And of each of their places the stack that freed most."""
+def _freed(history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer) -> tuple[_Members, list[CallSite]]:
+    """And of each of their places the stack that freed most, as a site that holds nothing."""
     stacks, freed = history.given_back()
     namer.resolve(stacks)
-    functions = namer.table.traces["function"][namer.table.first_trace[stacks]].tolist()
-    places, most = list[int](), dict[int, tuple[Frame, ...]]()
-    for function, (frames, _) in zip(functions, namer.named(stacks), strict=True):
-        places.append(numbers.number(frames, namer.kind(function, frames, 1)))
-        most.setdefault(places[-1], frames)
+    traces = namer.table.traces[namer.table.first_trace[stacks]]
+    places, most = list[int](), dict[int, CallSite]()
+    for function, end, (frames, id_) in zip(
+        traces["function"].tolist(), traces["end"].tolist(), namer.named(stacks), strict=True
+    ):
+        kind = namer.kind(function, frames, 1)
+        places.append(number := numbers.number(frames, kind))
+        if number not in most:
+            most[number] = CallSite(
+                *(id_, 0, 0, None, None, 0, kind, end_name(end), frames), place=number, unit=namer.unit(kind)
+            )
     nothing = np.zeros(len(stacks), np.int64)
-    return _Members(stacks, np.array(places, np.int64), nothing, nothing, freed, nothing), most
+    members = _Members(stacks, np.array(places, np.int64), nothing, nothing, freed, nothing)
+    return members, list(most.values())
 
 
 def _sum(place: NDArray[np.int64], column: NDArray[np.int64], n: int) -> list[int]:

@@ -119,8 +119,7 @@ def make_profile(
     if not tracing.lists_regions:
         shown = without_stacks(shown, steady_regions(survivors.stacks, growth))
     shown = largest_sums(shown, growth.by_stack, view.most_sites) if view.most_sites else shown
-    shares = shares_by_stack(sums.shown_by_process)
-    numbers = PlaceNumbers()
+    shares, numbers = shares_by_stack(sums.shown_by_process), PlaceNumbers()
     sites = make_sites(shown, sums, namer, growth.by_stack, shares, numbers, progress)
     modules = namer.modules()
     totals = make_totals(capture, survivors.snapshot, sums)
@@ -138,13 +137,14 @@ def make_profile(
     without_owner = [each for each in unowned if each.part not in owned]
     unread = _is_unbalanced(capture, view, begin_ns, now_ns, growth.span)
     coverage = judge_coverage(capture, totals, sites, view.max_lost, missing, without_owner, unread)
+    places, freed_sites = judge_places(sites, holding_stacks(shown), numbers, growth, namer)
     profile = Profile(
         target=_target(capture),
         duration_ns=max(0, now_ns - begin_ns),
         measurement=Measurement.COMPLETE if is_sufficient(coverage) else Measurement.INCOMPLETE,
         totals=totals,
         unwinding=_unwinding(sites, survivors.fp_agreement),
-        sites=sites,
+        sites=(*sites, *freed_sites),
         modules=modules,
         wall_clock_s=_wall_clock_s(capture, now_ns),
         notes=(*what_lacks(coverage), *_notes(capture, view, totals), *symbolizer.notes),
@@ -158,7 +158,7 @@ def make_profile(
         leaks=sums.all_leaks,
         coverage=coverage,
         unowned=unowned,
-        places=judge_places(sites, holding_stacks(shown), numbers, growth, namer),
+        places=places,
         heap_growth=heap_growth if tracing.traces_heap else None,
     )
     return _answered(profile, capture, survivors, symbolizer, view) if is_end else profile

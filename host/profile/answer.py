@@ -7,13 +7,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from memleak_android.host.profile.field_types import BYTE, Count, Kind, RawText, Unit
-from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.growth import Growth
 
 PLACES = "the stacks that one function and line of the program answers for, added up"
 FREED = "bytes that the last snapshot before the end still found, of stacks that hold nothing any more"
 PACKAGE = "that the module belongs to, where no line is known; of the first places only"
-FREED_STACK = "innermost first, of a place that grows and holds nothing: the stack that freed most"
 SPREAD = "places that hold more at the end than at the begin, where no single one grows"
 
 
@@ -51,7 +49,6 @@ class Place:
     line: Count | None = None
     package: Annotated[Package, Meta(description=PACKAGE)] | None = None
     unit: Unit = BYTE
-    frames: Annotated[tuple[Frame, ...], Meta(description=FREED_STACK)] = ()
 
 
 @dataclass(frozen=True, slots=True)

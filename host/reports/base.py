@@ -93,9 +93,15 @@ def source_line(frame: Frame | None) -> str:
 
 
 def amount_of(sites: Sequence[CallSite]) -> str:
-    """Bytes and blocks of all sites, as text."""
-    unit = common_unit(site.unit for site in sites)
-    return amount(sum(site.inuse_space for site in sites), sum(site.inuse_objects for site in sites), unit)
+    """Bytes and blocks of all sites, as text; `freed at exit` of sites that grew and hold nothing."""
+    unit, objects = common_unit(site.unit for site in sites), sum(site.inuse_objects for site in sites)
+    if sites and not objects:
+        return "freed at exit"
+    return amount(sum(site.inuse_space for site in sites), objects, unit)
+
+
+def outstanding(site: CallSite) -> str:
+    return f"{amount_of([site])}{' outstanding' * bool(site.inuse_objects)}"
 
 
 def amount(space: int, objects: int, unit: str = BYTE) -> str:

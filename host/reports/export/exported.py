@@ -17,12 +17,12 @@ def named(function: str) -> Frame:
 
 
 def heap_sites(profile: Profile) -> list[CallSite]:
-    """Every site of the heap, largest first, and one for the unattributed blocks.
+    """Every site of the heap that holds something, largest first, and one for the unattributed blocks.
 
     Sites of kind mmap are left out: the heap's blocks lie in them. The sums of inuse_* are those of Totals if the sites are
     not limited by size, up to rounding of estimates.
     """
-    sites = [site for site in profile.sites if site.kind != "mmap"]
+    sites = [site for site in profile.sites if site.kind != "mmap" and site.inuse_objects]
     totals = profile.totals
     if totals.unattributed_objects:
         space, objects = totals.unattributed_space, totals.unattributed_objects

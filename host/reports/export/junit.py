@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from memleak_android.host.profile.culprit import responsible_frame
 from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
-from memleak_android.host.reports.base import ReportOptions, amount_of, bounded, frame_text
+from memleak_android.host.reports.base import ReportOptions, bounded, frame_text, outstanding
 from memleak_android.host.reports.export.exported import display_name
 from memleak_android.host.reports.text.answer import answer_text, measured_line
 from memleak_android.host.reports.text.gate import culprits, failure_lines, growth_line, held_line
@@ -94,8 +94,7 @@ def _site(site: CallSite, profile: Profile) -> ElementTree.Element:
     name = f"{display_name(frame)} {site.id}" if frame else site.id
     case = _case(name, f"{SUITE}.{bounded(module_name(frame.module))}" if frame and frame.module else SUITE)
     if profile.is_over_limit:
-        held = amount_of([site])
-        message = "; ".join(filter(None, (f"{held} outstanding", site_growth(site))))
+        message = "; ".join(filter(None, (outstanding(site), site_growth(site))))
         failure = ElementTree.SubElement(case, "failure", type="leak", message=message)
         failure.text = _xml("\n".join(frame_text(one) for one in site.frames[:FRAMES_MAX]))
     return case

@@ -11,7 +11,7 @@ from memleak_android.host.profile.field_types import NO_LEAKS
 from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.profile import CallSite, Measurement, Profile
 from memleak_android.host.profile.runtime_sites import module_name
-from memleak_android.host.reports.base import ReportOptions, amount_of, bounded, leaks_text, relative_source
+from memleak_android.host.reports.base import ReportOptions, bounded, leaks_text, outstanding, relative_source
 from memleak_android.host.reports.export.exported import display_name
 from memleak_android.host.reports.json.report import answer_object
 from memleak_android.host.reports.text.answer import answer_text, level, measured_line
@@ -83,7 +83,7 @@ def _result(site: CallSite, profile: Profile, options: ReportOptions) -> dict[st
         "ruleId": RULE,
         "ruleIndex": 0,
         "level": _level(profile),
-        "message": {"text": f"{amount_of([site])} outstanding, allocated{where}"},
+        "message": {"text": f"{outstanding(site)}, allocated{where}"},
         "locations": [_location(frame, options)] if frame else [],
         "partialFingerprints": {"stackHash/v1": site.id},
         "properties": {"kind": bounded(site.kind)},

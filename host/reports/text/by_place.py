@@ -13,7 +13,6 @@ from memleak_android.host.profile.answering import counted_places, growing_place
 from memleak_android.host.profile.coverage import what_is_tolerated, what_lacks
 from memleak_android.host.profile.culprit import called_function, own_callers, responsible_frame
 from memleak_android.host.profile.field_types import BYTE
-from memleak_android.host.profile.frame import Frame
 from memleak_android.host.profile.growth import LEAKED
 from memleak_android.host.profile.profile import CallSite, LeakKind, Profile, SymbolClass
 from memleak_android.host.profile.runtime_sites import (
@@ -186,7 +185,7 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     """`Invoice::render  cache.cc:3, by std::string::_M_create  (still referenced)`; `mawk+0x5e10` without a name."""
     name = short_name(place.function) if place.function else ""
     module = module_name(place.module) if place.module else ""
-    frame = responsible_frame(_frames(place, site)) if not name else None
+    frame = responsible_frame(site.frames) if site is not None and not name else None
     if frame is not None and module and not is_generated(place.module):
         name = f"{module}+{frame.start:#x}"
     if module and is_generated(place.module):
@@ -200,7 +199,7 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
     )
     if place.package is not None:
         at += f"{' ' * bool(at)}· {package_text(place.package)}"
-    if name and (called := called_function(_frames(place, site))):
+    if site is not None and name and (called := called_function(site.frames)):
         at += f"{',' * bool(at)} by {_middle_cut(short_name(called.function), CALLED_MAX)}"
     about = [] if place.kind in ("user", _OF_RUNTIME) else [place.kind]
     if site is not None and site.leaks:
@@ -209,10 +208,6 @@ def where(place: Place, site: CallSite | None, options: ReportOptions) -> str:
         about.append("approximate")
     parts = (_middle_cut(printable(name)), printable(at), f"({', '.join(about)})" if about else "")
     return "  ".join(part for part in parts if part)
-
-
-def _frames(place: Place, site: CallSite | None) -> Sequence[Frame]:
-    return site.frames if site is not None else place.frames
 
 
 def package_text(package: Package) -> str:
@@ -227,9 +222,11 @@ def _detail(
     if place.file and place.line:
         text = source_line_text(place.file, place.line, place.module, begun_s)
         yield from [("dim", _cut(f"     │ {printable(text)}"))] * bool(text)
+    if site is None:
+        return
     nameless = _module_text(place.module)
     callers = list[str]()
-    for frame in own_callers(_frames(place, site)):
+    for frame in own_callers(site.frames):
         name = short_name(frame.function) if frame.function else _module_text(frame.module)
         at = f" {_file(frame.file, options)}:{frame.line}" if frame.file else ""
         caller = f"{_middle_cut(printable(name))}{at}"

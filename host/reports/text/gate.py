@@ -82,9 +82,8 @@ def failure_lines(profile: Profile) -> list[str]:
     for number, site in enumerate(sites[:SITES_MAX], 1):
         lines.append(f"{number:>3}. {site_line(site)}")
         growth = site_growth(site) if gate.growth else ""
-        lines.append(
-            f"     {f'{growth}, ' if growth else ''}oldest {site.oldest_ns / 1e9:.1f} s, id {site.id}"
-        )
+        oldest = f"oldest {site.oldest_ns / 1e9:.1f} s" * bool(site.inuse_objects)
+        lines.append(f"     {', '.join(filter(None, (growth, oldest, f'id {site.id}')))}")
     if len(sites) > SITES_MAX:
         lines.append(f"     … and {len(sites) - SITES_MAX} more stacks")
     suppressed = sum(use.objects for use in gate.suppressions)
