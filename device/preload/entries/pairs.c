@@ -221,13 +221,14 @@ static ml_u64 stack_words(const struct ml_thread *thread, ml_u64 from)
 /* ---- as the entries call them ------------------------------------------------------------------------- */
 
 /* Handles of the range that are not live are not lost: ranges have gaps. */
-static void release_range(const struct ml_pair *rule, ml_u64 first, ml_u64 last)
+static void release_range(const struct ml_pair *rule, ml_u32 function, ml_u64 first, ml_u64 last)
 {
 	ml_u64 end = __atomic_load_n(&highest, __ATOMIC_RELAXED);
 	struct ml_entry block;
 
 	for (end = last < end ? last : end; first <= end; first++)
-		ml_recorder_release_if_held(address_of(rule, first), &block);
+		if (ml_recorder_release_if_held(address_of(rule, first), &block))
+			ml_recorder_freed(function, (void *)(unsigned long)first, &block);
 }
 
 static ml_u32 early_slot(ml_u64 address)
@@ -282,7 +283,7 @@ static void release(const struct ml_pair *rule, ml_u32 function, const struct ml
 	if (!handle && rule->is_indirect)
 		return;
 	if (rule->through) {
-		release_range(rule, (ml_u32)handle,
+		release_range(rule, function, (ml_u32)handle,
 			      rule->through == ML_PAIR_THROUGH_END ? ~0u : (ml_u32)argument(frame, rule->through));
 		return;
 	}

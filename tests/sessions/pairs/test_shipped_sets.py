@@ -9,7 +9,7 @@ import pytest
 
 from tests.sessions.pairs.conftest import TRACERS, WORKLOADS, traced
 from tests.sessions.pairs.kept import FILES, held
-from tests.support.workloads import Run, built, run
+from tests.support.workloads import Run, build, built, run
 
 
 def of_set(tracer: str, folder: Path, source: str, *words: str) -> Run:
@@ -54,6 +54,30 @@ def test_descriptors_at_random(tracer: str, more: tuple[str, ...], seed: str, tm
     assert by_function(done.report) == book_of(done.out)
     assert done.totals["alloc_objects"] > 3000
     assert not done.totals["lost"] and not done.totals["untracked_frees"]
+
+
+RANGES = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <unistd.h>
+int main(void)
+{
+	for (int n = 0; n < 20; n++) {
+		for (int i = 0; i < 100; i++)
+			fcntl(1, F_DUPFD, 500);
+		close_range(500, 599, 0);
+	}
+	return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_what_a_range_closes_is_not_held_at_the_peak(tracer: str, tmp_path: Path) -> None:
+    (tmp_path / "ranges.c").write_text(RANGES)
+    program = build(tmp_path / "ranges.c", tmp_path, output="ranges")
+    report = traced(tracer, tmp_path, ("fd",), program).report
+    assert (report["peak"]["space"], report["totals"]["inuse_objects"]) == (100, 0)
 
 
 @pytest.mark.parametrize("tracer", TRACERS)
