@@ -47,8 +47,9 @@ _OF_OTHERS = frozenset(("files", "java_heap", "graphics", "tracer"))
 class Balance:
     """Resident bytes at one instant.
 
-    unowned: of mappings without a block, beyond the regions. kept: the allocator's, beyond blocks. mapped: of mappings without a
-    block, the regions in them included. resident: of both, blocks included. counted: of the blocks themselves.
+    unowned: of mappings without a block, beyond the regions and the addresses of the first reading. kept: the allocator's, beyond
+    blocks. mapped: of mappings without a block, the regions in them included. resident: of both, blocks included. counted: of the
+    blocks themselves.
     """
 
     unowned: int
@@ -93,24 +94,34 @@ class _Ranges:
         return found
 
 
-def balance_of(mappings: Sequence[Mapping], live: Rows) -> Balance:
-    """live: LIVE_ROW of one process, blocks and regions. Handles of --pairs are no memory."""
+def addresses_of(mappings: Sequence[Mapping]) -> Rows:
+    """Those that a process has mapped, for a later balance_of()."""
+    rows = [(one.start, one.end - one.start) for one in mappings]
+    return np.array(rows, [("address", np.uint64), ("size", np.uint64)])
+
+
+def balance_of(mappings: Sequence[Mapping], live: Rows, known: Rows) -> Balance:
+    """live: LIVE_ROW of one process, blocks and regions. Handles of --pairs are no memory.
+
+    known: addresses_of() its first reading. Shared memory, or a runtime's heap, that is written to there has an end.
+    """
     heap = live[attribution.is_heap(live)]
     blocks, regions = _Ranges.of(heap, _GAP_MIN), _Ranges.of(live[attribution.is_region(live)])
     unowned, kept, mapped, resident = Counter[str](), 0, 0, 0
     number = Counter[str]()
-    for one, in_module, in_regions, counted in zip(
-        mappings, _in_bss(mappings), regions.within(mappings), blocks.within(mappings), strict=True
-    ):
+    columns = (_in_bss(mappings), *(each.within(mappings) for each in (regions, blocks, _Ranges.of(known))))
+    for one, in_module, in_regions, counted, before in zip(mappings, *columns, strict=True):
         if one.part in _OF_OTHERS:
             continue
         rss = one.rss - in_module
         resident += rss
-        own = rss - in_regions
+        own, size = rss - in_regions, one.end - one.start  # 0: memory that has no addresses
         if counted or one.part == "allocator":
             kept += own - counted
             continue
         mapped += rss
+        if size:
+            own = min(own, size - before)
         if own > 0:
             unowned[one.name] += own
             number[one.name] += 1

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.analysis.balance import add_row, add_unread, balance_of
+from memleak_android.host.analysis.balance import add_row, add_unread, addresses_of, balance_of
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
 from memleak_android.host.analysis.memory_use import (
     DRIVERS,
@@ -29,7 +29,7 @@ from memleak_android.host.heap.high_water import heap_space
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.target import Target
 from memleak_android.host.session.observers import SessionObserver, pids_by_size
-from memleak_android.host.wire.blocks import Reason
+from memleak_android.host.wire.blocks import Reason, Rows
 from memleak_android.unwind.file_reading import status_in_mount
 from memleak_android.unwind.user_space_mounts import memory_mounts, mount_of
 
@@ -118,6 +118,7 @@ class SmapsReader(SessionObserver):
     read: ReadMemory = LOCAL_MEMORY
     _next_s: float = 0.0
     _begin_s: float = 0.0
+    _addresses: Rows | None = None
 
     def snapshot_arrived(self) -> None:
         """Keeps the last reading of a target that is gone or must not be read."""
@@ -177,8 +178,11 @@ class SmapsReader(SessionObserver):
             if has_second_libc(text):
                 self.capture.session |= {SECOND_LIBC: True}
             known = self.capture.session.fields.get("balance")
+            if self._addresses is None:
+                self._addresses = addresses_of(mappings)
             read_ns = max(now_ns, snapshot.timestamp_ns)
-            row = add_row(known, snapshot.timestamp_ns, read_ns, balance_of(mappings, live))
+            balance = balance_of(mappings, live, self._addresses)
+            row = add_row(known, snapshot.timestamp_ns, read_ns, balance)
             self.capture.session |= {"balance": row}
         parts = memory_parts(mappings, live["address"][attribution.is_heap(live)])
         reading = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}

@@ -8,6 +8,7 @@ from memleak_android.host.analysis.balance import (
     Balance,
     add_row,
     add_unread,
+    addresses_of,
     balance_of,
     is_unread,
     is_unused,
@@ -20,6 +21,7 @@ from tests.support.builders.blocks import live_rows
 
 KB = 1024
 SECOND = 10**9
+UNKNOWN = addresses_of([])
 
 
 def region(address: int, size: int) -> dict[str, int]:
@@ -43,10 +45,31 @@ def test_what_blocks_and_regions_cover() -> None:
         {"address": 0x41000, "size": 8 * KB, "function": Function.MALLOC},
         {"address": 3, "size": 1, "function": Function.PAIR},
     )
-    found = balance_of(mappings, live)
+    found = balance_of(mappings, live, UNKNOWN)
     assert (found.unowned, found.kept, found.mapped) == (36 * KB, (64 - 12 + 20) * KB, (128 + 4) * KB)
     assert found.resident == (128 + 64 + 20 + 4) * KB
     assert found.largest == (MappingSum("", 32 * KB, 1), MappingSum("/memfd:x", 4 * KB, 1))
+
+
+@pytest.mark.parametrize(
+    ("after", "unowned"),
+    [
+        (
+            Mapping(0x10000, 0x50000, "", "anonymous", 200 * KB),
+            0,
+        ),  # written to: a JVM's heap, a server's shared memory
+        (Mapping(0x10000, 0x90000, "", "anonymous", 300 * KB), 256),  # it became larger, and was written to
+        (Mapping(0x10000, 0x90000, "", "anonymous", 100 * KB), 100),
+        (Mapping(0x60000, 0x70000, "", "anonymous", 32 * KB), 32),
+        (Mapping(0, 0, "/memfd:held", "shared", 32 * KB), 32),  # by a descriptor alone
+    ],
+)
+def test_what_was_mapped_at_the_first_reading_has_an_end(after: Mapping, unowned: int) -> None:
+    known = addresses_of(
+        [Mapping(0x10000, 0x50000, "", "anonymous", 4 * KB), Mapping(0, 0, "/memfd:", "shared")]
+    )
+    found = balance_of([after], live_rows(), known)
+    assert (found.unowned, found.mapped) == (unowned * KB, after.rss)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +78,7 @@ def test_what_blocks_and_regions_cover() -> None:
 def test_variables_of_a_module_are_its_own_up_to_a_bound(start: int, name: str, unowned: int) -> None:
     part = "shared" if name else "anonymous"
     before = Mapping(0x10000, 0x20000, "/lib/module.so", "files", 64 * KB)
-    found = balance_of([before, Mapping(start, 0x1000000, name, part, 4 << 20)], live_rows())
+    found = balance_of([before, Mapping(start, 0x1000000, name, part, 4 << 20)], live_rows(), UNKNOWN)
     assert found.unowned == found.mapped == found.resident == unowned << 20
 
 
@@ -65,7 +88,8 @@ def test_what_the_allocator_needs_for_small_blocks_is_not_kept(gap: int, kept: i
         {"address": 0x10000 + i * (7 + gap), "size": 7, "function": Function.MALLOC} for i in range(100)
     ]
     in_use = 100 * 7 + 99 * gap
-    found = balance_of([Mapping(0x10000, 0x20000, "[heap]", "allocator", in_use)], live_rows(*blocks))
+    heap = Mapping(0x10000, 0x20000, "[heap]", "allocator", in_use)
+    found = balance_of([heap], live_rows(*blocks), UNKNOWN)
     assert found.kept == kept
 
 

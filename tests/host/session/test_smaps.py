@@ -89,6 +89,18 @@ def test_growth_can_be_judged_of_many_mappings(
     assert len(balance["rows"]) >= least and len(balance["rows"]) + balance.get("unread", 0) == seconds
 
 
+def test_shared_memory_that_is_used_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL's buffers: what a backend reads becomes resident, and no memory is allocated."""
+    texts = (f"7f00-7ff00 rw-s 0 00:01 5 /dev/zero (deleted)\nRss: {4 * second} kB\n" for second in range(9))
+    monkeypatch.setattr(smaps, "time", SimpleNamespace(monotonic=lambda: 1.0))
+    capture = captured()
+    looks = SmapsReader(capture, ReadMemory(lambda pid: next(texts).encode() if pid == TARGET else b""))
+    for _ in range(9):
+        looks.snapshot_arrived()
+    rows = capture.session.fields["balance"]["rows"]
+    assert [(row[1], row[3]) for row in rows] == [(0, 4096 * second) for second in range(9)]
+
+
 @pytest.mark.parametrize("read", [lambda pid: b"", local_smaps])
 def test_a_process_that_has_ended_adds_no_row_to_the_balance(read: Callable[[int], bytes]) -> None:
     """A zombie's file is empty: as a row of zeros it would end any growth."""
