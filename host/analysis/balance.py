@@ -3,10 +3,11 @@
 In: smaps and the live table after each snapshot. Out: a row for each, and of the rows the growth that has no owner.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
+from math import hypot
 from typing import Any
 
 import numpy as np
@@ -161,12 +162,40 @@ def add_unread(recorded: dict[str, Any] | None) -> dict[str, Any]:
     return {**known, "unread": known.get("unread", 0) + 1}
 
 
-def unowned_growth(recorded: object, begin_ns: int, from_ns: int, to_ns: int) -> tuple[UnownedGrowth, ...]:
-    """The parts that grow; of regions where nothing without an owner does.
+def unowned_growth(
+    balances: Sequence[object], begin_ns: int, from_ns: int, to_ns: int
+) -> tuple[UnownedGrowth, ...]:
+    """The parts that grow; of regions where nothing without an owner does. Each is the sum of the processes.
 
-    recorded: SESSION's "balance", unchecked. begin_ns: of the session; from_ns, to_ns: what is judged.
+    balances: of SESSION, unchecked, the target's first. begin_ns: of the session; from_ns, to_ns: what is judged.
     OLDER is the fall of what is beyond the counted blocks. Its cause is not told here.
     """
+    of_target, *of_others = balances
+    parts = defaultdict[UnownedPart, list[UnownedGrowth]](list)
+    # Other processes come and go: of too few readings nothing is told.
+    judged = [one for one in of_others if len(_rows(one, from_ns, to_ns)) >= INSTANTS_MIN]
+    for recorded in (of_target, *judged):
+        for each in _growth_of_process(recorded, begin_ns, from_ns, to_ns):
+            parts[each.part].append(each)
+    return tuple(map(_sum, parts.values()))
+
+
+def _sum(grown: Sequence[UnownedGrowth]) -> UnownedGrowth:
+    """Of several processes. Errors add as independent ones do."""
+    rate = sum(each.bytes_per_s for each in grown)
+    return replace(
+        max(grown, key=lambda each: each.rise),
+        bytes_per_s=rate,
+        low=rate - hypot(*(each.bytes_per_s - each.low for each in grown)),
+        high=rate + hypot(*(each.high - each.bytes_per_s for each in grown)),
+        since_ns=min(each.since_ns for each in grown),
+        rise=sum(each.rise for each in grown),
+    )
+
+
+def _growth_of_process(
+    recorded: object, begin_ns: int, from_ns: int, to_ns: int
+) -> tuple[UnownedGrowth, ...]:
     rows = _rows(recorded, from_ns, to_ns)
     is_rising = all(a[0] < b[0] and a[6] < b[6] for a, b in pairwise(rows))
     if not isinstance(recorded, dict) or len(rows) < 2 or not is_rising:

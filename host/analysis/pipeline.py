@@ -190,16 +190,17 @@ def _unowned(capture: Capture, view: View, begin_ns: int, now_ns: int) -> tuple[
     """Over the time in which growth is judged."""
     if view.warmup_ns is None:
         return ()
-    recorded = capture.session.findings.balance
-    return unowned_growth(recorded, begin_ns, begin_ns + view.warmup_ns, now_ns - view.cooldown_ns)
+    balances = capture.session.findings.balances
+    return unowned_growth(balances, begin_ns, begin_ns + view.warmup_ns, now_ns - view.cooldown_ns)
 
 
 def _is_unbalanced(capture: Capture, view: View, begin_ns: int, now_ns: int, span: GrowthSpan | None) -> bool:
     """On this machine only: a reading of a device may take longer than a short session has."""
     if span is None or not span.is_judged or view.warmup_ns is None or capture.session.target.serial:
         return False
-    recorded = capture.session.findings.balance
-    return is_unread(recorded, begin_ns + view.warmup_ns, now_ns - view.cooldown_ns)
+    return is_unread(
+        capture.session.findings.balances[0], begin_ns + view.warmup_ns, now_ns - view.cooldown_ns
+    )
 
 
 def _has_owner(judged: Sequence[Growth], sites: Sequence[CallSite]) -> bool:

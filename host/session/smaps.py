@@ -3,25 +3,27 @@
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.analysis.balance import add_row, add_unread, addresses_of, balance_of
+from memleak_android.host.analysis.balance import Balance, add_row, add_unread, addresses_of, balance_of
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
 from memleak_android.host.analysis.memory_use import (
     DRIVERS,
     PROCESSES_MAX,
     SECOND_LIBC,
+    Mapping,
     driver_bytes,
     has_second_libc,
     mappings_of,
     memory_parts,
 )
 from memleak_android.host.analysis.pipeline import target_pid
+from memleak_android.host.analysis.process_sums import process_ends, process_names
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture, Snapshot
@@ -44,6 +46,7 @@ _INODES = re.compile(
 _IN_MEMORY = re.compile(r"/memfd:|/dev/shm/.* \(deleted\)$")
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
 
+_OTHERS_MAX = 64  # balances of processes that have ended among them
 DESCRIPTORS_MAX = 1 << 16  # of a process that are looked at
 
 MEMINFO_BYTES_MAX = 1 << 20
@@ -111,14 +114,15 @@ def device_memory(target: Target, modules: RemoteFiles) -> ReadMemory:
 class SmapsReader(SessionObserver):
     """Reads after snapshots; the last reading goes into the session, as its "memory" and "memory_of_others".
 
-    Its "balance" has a row for each reading of the target.
+    Its "balance" has a row for each reading of the target, "balance_of_others" those of the processes that are followed.
     """
 
     capture: Capture
     read: ReadMemory = LOCAL_MEMORY
     _next_s: float = 0.0
     _begin_s: float = 0.0
-    _addresses: Rows | None = None
+    _others: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _addresses: dict[int, Rows] = field(default_factory=dict)  # of each process, at its first reading
 
     def snapshot_arrived(self) -> None:
         """Keeps the last reading of a target that is gone or must not be read."""
@@ -128,8 +132,7 @@ class SmapsReader(SessionObserver):
         if begin < self._next_s:
             self._add_unread()
             return
-        first, others = pids_by_size(self.capture, snapshot)
-        pids = [*first, *others][:PROCESSES_MAX]
+        pids = self._pids(snapshot)
         found = [reading for pid in pids if (reading := self._read(snapshot, pid))]
         target = target_pid(self.capture)
         readings = {pid: reading for pid, reading in self._stored().items() if pid == target}
@@ -142,6 +145,19 @@ class SmapsReader(SessionObserver):
         is_first = n_rows < INSTANTS_MIN and not session.target.serial
         self._next_s = now + (max(0.0, cost - 1.0) if is_first else min(cost * COST_SHARE, least))
         self._store(readings)
+
+    def _pids(self, snapshot: Snapshot) -> list[int]:
+        """Those that run, without blocks too: what a worker allocates may not be seen. Growth needs five readings of each."""
+        first, others = pids_by_size(self.capture, snapshot)
+        if self.capture.only_pids is not None:
+            return first
+        left_out = {*first, *process_ends(self.capture)}
+        running = dict.fromkeys(pid for pid in (*others, *process_names(self.capture)) if pid not in left_out)
+        self._addresses = {pid: known for pid, known in self._addresses.items() if pid in {*first, *running}}
+        judged = {pid for pid, known in self._others.items() if len(known["rows"]) >= INSTANTS_MIN}
+        lasting = [each for each in self._others.items() if each[0] in judged or each[0] in running]
+        self._others = dict(lasting[-_OTHERS_MAX:])
+        return [*first, *sorted(running, key=lambda pid: pid not in self._addresses)][:PROCESSES_MAX]
 
     def ask_drivers(self) -> None:
         """Once, if the target outlives the measurement: its app has to answer."""
@@ -174,19 +190,27 @@ class SmapsReader(SessionObserver):
         mappings = [*mappings_of(text)]
         if not mappings:  # it is a zombie, whose memory is gone
             return None
-        if pid == target_pid(self.capture):
-            if has_second_libc(text):
-                self.capture.session |= {SECOND_LIBC: True}
-            known = self.capture.session.fields.get("balance")
-            if self._addresses is None:
-                self._addresses = addresses_of(mappings)
-            read_ns = max(now_ns, snapshot.timestamp_ns)
-            balance = balance_of(mappings, live, self._addresses)
-            row = add_row(known, snapshot.timestamp_ns, read_ns, balance)
-            self.capture.session |= {"balance": row}
+        if pid == target_pid(self.capture) and has_second_libc(text):
+            self.capture.session |= {SECOND_LIBC: True}
+        balance = balance_of(mappings, live, self._first_addresses(pid, mappings))
+        self._add_balance(snapshot, max(now_ns, snapshot.timestamp_ns), pid, balance)
         parts = memory_parts(mappings, live["address"][attribution.is_heap(live)])
         reading = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
         return reading | {"tracked": heap_space(live)} if parts else None
+
+    def _first_addresses(self, pid: int, mappings: Sequence[Mapping]) -> Rows:
+        if pid not in self._addresses:
+            self._addresses[pid] = addresses_of(mappings)
+        return self._addresses[pid]
+
+    def _add_balance(self, snapshot: Snapshot, read_ns: int, pid: int, balance: Balance) -> None:
+        taken_ns = snapshot.timestamp_ns
+        if pid == target_pid(self.capture):
+            known = self.capture.session.fields.get("balance")
+            self.capture.session |= {"balance": add_row(known, taken_ns, read_ns, balance)}
+            return
+        row = add_row(self._others.pop(pid, None), taken_ns, read_ns, balance)
+        self._others[pid] = row  # the last read are the last
 
     def _add_unread(self) -> None:
         self.capture.session |= {"balance": add_unread(self.capture.session.fields.get("balance"))}
@@ -199,4 +223,9 @@ class SmapsReader(SessionObserver):
     def _store(self, readings: dict[int, dict[str, Any]]) -> None:
         if readings:
             first, *others = readings.values()
-            self.capture.session |= {"memory": first, "memory_of_others": others}
+            balances = {str(pid): known for pid, known in self._others.items()}
+            self.capture.session |= {
+                "memory": first,
+                "memory_of_others": others,
+                "balance_of_others": balances,
+            }

@@ -128,7 +128,7 @@ class SessionFindings:
     """The host's notes during and after the session.
 
     run_ends_ns: ends of the runs of --scenario; None = no scenario. marks: name and time. memory: one object for each
-    process that was examined, unchecked. balance, fp_agreement: unchecked. limits: of the target's memory: name, limit, used.
+    process that was examined, unchecked. balances: the target's first; fp_agreement: both unchecked. limits: of the target's memory: name, limit, used.
     answered: conditions of a complete measurement that were looked at; reasons: what was found against them.
     """
 
@@ -139,7 +139,7 @@ class SessionFindings:
     run_ends_ns: tuple[int, ...] | None
     marks: tuple[tuple[str, int], ...]
     memory: tuple[object, ...]
-    balance: object
+    balances: tuple[object, ...]
     process_names: Mapping[int, str]
     process_ends: Mapping[int, int]
     highest_level: int
@@ -170,7 +170,7 @@ class SessionFindings:
                 if isinstance(mark, (list, tuple)) and len(mark) == 2 and isinstance(mark[1], int)
             ),
             memory=(fields.get("memory"), *_list(fields.get("memory_of_others"))),
-            balance=fields.get("balance"),
+            balances=(fields.get("balance"), *_dict(fields.get("balance_of_others")).values()),
             process_names={
                 int(pid): str(name) for pid, name in names if str(pid).isdecimal() and len(pid) < 20
             },

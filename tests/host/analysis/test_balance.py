@@ -105,15 +105,15 @@ def rows(*unowned: int, kept: int = 0, regions: int = 0, resident: int = 0) -> d
 
 def test_growth_in_regions_that_were_mapped_at_once() -> None:
     """Where memory without an owner grows, that alone is said: it lies in the same mappings."""
-    (found,) = unowned_growth(rows(*[RISE_MIN] * 9, regions=RISE_MIN), 0, 0, 60 * SECOND)
+    (found,) = unowned_growth([rows(*[RISE_MIN] * 9, regions=RISE_MIN)], 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s) == (UnownedPart.REGIONS, pytest.approx(RISE_MIN))
     both = rows(*range(0, 10 * RISE_MIN, RISE_MIN), regions=RISE_MIN)
-    assert [each.part for each in unowned_growth(both, 0, 0, 60 * SECOND)] == [UnownedPart.MAPPINGS]
+    assert [each.part for each in unowned_growth([both], 0, 0, 60 * SECOND)] == [UnownedPart.MAPPINGS]
 
 
 def test_regions_that_are_mostly_reserved() -> None:
     """The stacks of threads without a join: 8 MiB each, of which a little is written to."""
-    (written,) = unowned_growth(rows(*[RISE_MIN] * 9, regions=RISE_MIN), 0, 0, 60 * SECOND)
+    (written,) = unowned_growth([rows(*[RISE_MIN] * 9, regions=RISE_MIN)], 0, 0, 60 * SECOND)
     assert is_unused(written, 40 * RISE_MIN)
     assert not is_unused(written, 1.5 * RISE_MIN)
 
@@ -122,7 +122,7 @@ def test_regions_that_are_mostly_reserved() -> None:
 def test_a_fall_beyond_the_blocks_is_of_older_ones(resident: list[int]) -> None:
     fallen = [[(i + 1) * SECOND, 0, -i * RISE_MIN, 0, *resident] for i in range(9)]
     recorded = {"rows": fallen, "largest": []}
-    (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)
+    (found,) = unowned_growth([recorded], 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s) == (UnownedPart.OLDER, pytest.approx(RISE_MIN))
 
 
@@ -140,7 +140,7 @@ def test_too_few_readings_of_a_session_that_is_long_enough() -> None:
 @pytest.mark.parametrize(("readings", "low"), [(9, RISE_MIN), (4, 0)], ids=["a trend", "too few for one"])
 def test_memory_that_was_allocated_before_it_is_used(readings: int, low: int) -> None:
     """A vector's reserve that is filled, or the growth of a process that ended before the fifth reading."""
-    (found,) = unowned_growth(rows(*[0] * readings, resident=RISE_MIN), 0, 0, 60 * SECOND)
+    (found,) = unowned_growth([rows(*[0] * readings, resident=RISE_MIN)], 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s, found.low) == (
         UnownedPart.RESIDENT,
         pytest.approx(RISE_MIN),
@@ -166,10 +166,18 @@ def test_smaps_that_are_read_ever_later_than_the_blocks(kept_a_s: int) -> None:
 
 def test_growth_without_an_owner() -> None:
     recorded = rows(*range(0, 10 * RISE_MIN, RISE_MIN))
-    (found,) = unowned_growth(recorded, 0, 0, 60 * SECOND)
+    (found,) = unowned_growth([recorded], 0, 0, 60 * SECOND)
     assert (found.part, found.bytes_per_s) == (UnownedPart.MAPPINGS, pytest.approx(RISE_MIN))
     assert found.low <= RISE_MIN <= found.high and found.largest == (MappingSum("", 7, 2),)
-    assert unowned_growth(recorded, 0, 8 * SECOND, 60 * SECOND) == (), "too short"
+    assert unowned_growth([recorded], 0, 8 * SECOND, 60 * SECOND) == (), "too short"
+
+
+def test_growth_of_several_processes() -> None:
+    """Workers that grow unseen, and a short one of which nothing is known."""
+    grown, short = rows(*range(0, 10 * RISE_MIN, RISE_MIN)), rows(*[0] * 4, resident=RISE_MIN)
+    (found,) = unowned_growth([rows(*[0] * 9), grown, short, grown, None], 0, 0, 60 * SECOND)
+    assert (found.part, found.rise) == (UnownedPart.MAPPINGS, 2 * 9 * RISE_MIN)
+    assert found.bytes_per_s == pytest.approx(2 * RISE_MIN) and found.low <= 2 * RISE_MIN <= found.high
 
 
 @pytest.mark.parametrize(
@@ -183,7 +191,7 @@ def test_growth_without_an_owner() -> None:
     ids=["below the tolerance", "one step", "up and down", "steady"],
 )
 def test_no_growth(sizes: list[int]) -> None:
-    assert unowned_growth(rows(*sizes), 0, 0, 60 * SECOND) == ()
+    assert unowned_growth([rows(*sizes)], 0, 0, 60 * SECOND) == ()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +208,7 @@ def test_no_growth(sizes: list[int]) -> None:
     ],
 )
 def test_hostile_recordings(recorded: object) -> None:
-    assert unowned_growth(recorded, 0, 0, 60 * SECOND) == ()
+    assert unowned_growth([recorded], 0, 0, 60 * SECOND) == ()
 
 
 def test_long_sessions_keep_fewer_rows() -> None:
@@ -209,5 +217,5 @@ def test_long_sessions_keep_fewer_rows() -> None:
         now_ns = (i + 1) * SECOND
         recorded = add_row(recorded, now_ns, now_ns, Balance(i * RISE_MIN, 0, i * RISE_MIN, 0, 0, ()))
     assert recorded is not None and ROWS_MAX // 2 <= len(recorded["rows"]) <= ROWS_MAX
-    (found,) = unowned_growth(recorded, 0, 0, 3 * ROWS_MAX * SECOND)
+    (found,) = unowned_growth([recorded], 0, 0, 3 * ROWS_MAX * SECOND)
     assert found.bytes_per_s == pytest.approx(RISE_MIN)

@@ -20,7 +20,7 @@ from memleak_android.host.session import smaps
 from memleak_android.host.session.other_allocators import other_allocators
 from memleak_android.host.session.smaps import ReadMemory, SmapsReader, local_smaps
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
-from memleak_android.host.wire.blocks import MAPPING, Reason
+from memleak_android.host.wire.blocks import MAPPING, PROCESS, Block, BlockKind, ProcessEvent, Reason
 from memleak_android.host.wire.payloads import Maps
 from tests.support.builders.blocks import end, hello, live_rows, snapshot
 from tests.support.workloads import PROGRAMS, built
@@ -99,6 +99,25 @@ def test_shared_memory_that_is_used_page_by_page(monkeypatch: pytest.MonkeyPatch
         looks.snapshot_arrived()
     rows = capture.session.fields["balance"]["rows"]
     assert [(row[1], row[3]) for row in rows] == [(0, 4096 * second) for second in range(9)]
+
+
+def test_every_process_that_runs_has_a_balance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose allocations are not seen holds no block; one that ended before it could be judged is left out."""
+    monkeypatch.setattr(smaps, "time", SimpleNamespace(monotonic=lambda: 1.0))
+    started = np.zeros(3, PROCESS)
+    started["pid"], started["parent"], started["event"] = range(OTHER, OTHER + 3), TARGET, ProcessEvent.FORK
+    started["comm"] = b"worker"
+    ended = started[1:2].copy()
+    ended["event"] = ProcessEvent.EXIT
+    capture = captured(Block(BlockKind.PROCESS, started.tobytes()))
+    read: list[int] = []
+    looks = SmapsReader(capture, ReadMemory(lambda pid: read.append(pid) or SMAPS))
+    looks.snapshot_arrived()
+    capture.add(Block(BlockKind.PROCESS, ended.tobytes()), -1)
+    looks.snapshot_arrived()
+    assert read == [TARGET, OTHER, OTHER + 1, OTHER + 2, TARGET, OTHER, OTHER + 2]
+    balances = capture.session.fields["balance_of_others"]
+    assert {pid: len(each["rows"]) for pid, each in balances.items()} == {str(OTHER): 2, str(OTHER + 2): 2}
 
 
 @pytest.mark.parametrize("read", [lambda pid: b"", local_smaps])

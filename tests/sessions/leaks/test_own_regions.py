@@ -116,9 +116,12 @@ def test_direct_system_calls_by_bpf(tmp_path: Path) -> None:
 
 
 @pytest.mark.proof
-def test_direct_system_calls_that_no_hook_sees(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parent", [(), ("timeout", "60")], ids=["", "child"])
+def test_direct_system_calls_that_no_hook_sees(parent: tuple[str, ...], tmp_path: Path) -> None:
     """The kernel's figures show them."""
-    found = of_started("preload", tmp_path, "syscall", runs=30)
+    with serving(tmp_path) as fifos:
+        program = (*parent, built("arenas"), "syscall", *fifos)
+        found = report("preload", tmp_path, "--follow", "--", *program, runs=30)
     assert not growing(found)
     (unowned,) = (each for each in found["unowned"] if each["part"] == "mappings")
     (largest,) = unowned["largest"]
