@@ -291,9 +291,11 @@ struct ml_mapping { /* followed by the path, zero padded to a multiple of 8 */
 	ml_u64 inode;
 	ml_u32 device_major;
 	ml_u32 device_minor;
-	ml_u32 protection; /* PROT_* */
+	ml_u32 protection; /* PROT_*, ML_MAPPING_SHARED */
 	ml_u32 path_bytes;
 };
+
+#define ML_MAPPING_SHARED 8u
 
 enum ml_process_event {
 	ML_PROCESS_START = 1, /* seen first: maps follow */

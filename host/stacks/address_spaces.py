@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.profile.runtime_sites import ANONYMOUS, is_generated
-from memleak_android.host.wire.blocks import ProcessEvent, Rows
+from memleak_android.host.wire.blocks import MAPPING_SHARED, ProcessEvent, Rows
 from memleak_android.host.wire.payloads import Maps
 from memleak_android.unwind.maps import AddressSpace, Layout, Mapping
 
@@ -244,7 +244,7 @@ def recorded_mapping(row: np.void, path: str) -> Mapping:
     return Mapping(
         int(row["start"]),
         int(row["end"]),
-        letters + "p",
+        letters + ("s" if protection & MAPPING_SHARED else "p"),
         int(row["file_offset"]),
         "" if path == "//anon" else path,
         device,

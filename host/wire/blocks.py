@@ -262,6 +262,7 @@ MAPPING = _record(
     ("file_offset", "<u8"), ("inode", "<u8"), ("device_major", "<u4"), ("device_minor", "<u4"),
     ("protection", "<u4"), ("path_bytes", "<u4"),
 )  # fmt: skip
+MAPPING_SHARED = 8  # of protection
 PROCESS = _record(
     40, ("timestamp_ns", "<u8"), ("pid", "<u4"), ("parent", "<u4"), ("event", "<u4"), ("status", "<i4"), ("comm", "S16")
 )  # fmt: skip

@@ -186,7 +186,7 @@ static void report_mapping(struct ml_sideband *sideband, ml_u64 time)
 		.inode = record->inode,
 		.device_major = record->device_major,
 		.device_minor = record->device_minor,
-		.protection = record->protection,
+		.protection = record->protection | (record->flags & MAP_SHARED ? ML_MAPPING_SHARED : 0),
 		.path_bytes = (ml_u32)strlen(record->path),
 	};
 

@@ -27,6 +27,7 @@ from memleak_android.host.wire.blocks import (
     LIVE_ROW,
     LOST_MAX,
     MAPPING,
+    MAPPING_SHARED,
     PROCESS,
     STATUS,
     WIRE_VERSION,
@@ -311,9 +312,10 @@ class SideBand:
                 yield self._row(time_ns, record[16:-16])
 
     def _row(self, time_ns: int, body: bytes) -> bytes:
-        address, length, offset, major, minor, inode, _, protection, _ = _MAPPED.unpack_from(body)
+        address, length, offset, major, minor, inode, _, protection, flags = _MAPPED.unpack_from(body)
         if not protection & _PROT_EXEC:
             return b""
+        protection |= MAPPING_SHARED if flags & mmap.MAP_SHARED else 0
         path = body[_MAPPED.size :].rstrip(b"\0")
         path = b"" if path == b"//anon" else path  # kernel/events/core.c, perf_event_mmap_event()
         path += b"\0" * (-len(path) % 8)

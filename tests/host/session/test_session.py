@@ -126,6 +126,27 @@ def test_a_program_that_goes_on_as_a_daemon(tracer: str, is_at_once: bool, tmp_p
     os.kill(int(daemon[1]), signal.SIGKILL)
 
 
+# As the compilers of Erlang and .NET do. The file is gone when the program has ended.
+COMPILES = """
+#define _GNU_SOURCE
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+    int file = memfd_create("code", 0);
+    ftruncate(file, 4096);
+    return mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, file, 0) == MAP_FAILED;
+}
+"""
+
+
+def test_code_of_a_compiler_in_memory_brings_no_malloc(tmp_path: Path) -> None:
+    source = tmp_path / "compiles.c"
+    source.write_text(COMPILES)
+    done = run("bpf", tmp_path, "--", build(source, tmp_path, output="compiles"), codes=(0, 6))
+    (programs,) = (each for each in done.report["coverage"] if each["condition"] == "programs")
+    assert programs["answer"] == "yes"
+
+
 def test_another_s_start_of_the_program_is_no_daemon_of_ours() -> None:
     for environment, is_ours in (os.environ, True), ({**os.environ, "PATH": "/bin"}, False):
         with subprocess.Popen(["/bin/sleep", "60"], env=environment) as process:
