@@ -14,6 +14,7 @@
 #include "agent/bpf/programs.h"
 #include "agent/bpf/tables.h"
 #include "agent/probes/probed_code.h"
+#include "agent/process/process_maps.h"
 #include "agent/process/sideband.h"
 #include "agent/bpf/self_test.h"
 #include "agent/probes/tracefs.h"
@@ -169,9 +170,7 @@ static int open_session(struct ml_bpf_session *session)
 	if (!session->sideband)
 		return ml_libbpf_fail("could not follow mappings", errno, "run as root");
 	if (session->base.pid && !session->base.is_child) {
-		struct ml_process start = { ml_clock_ns(), (ml_u32)session->base.pid, 0, ML_PROCESS_START, -1, "" };
-
-		ml_blocks_write(ML_BLOCK_PROCESS, &start, sizeof(start));
+		ml_process_write((ml_u32)session->base.pid, ML_PROCESS_START, -1, ml_clock_ns());
 		ml_bpf_follow_write_maps(session, (ml_u32)session->base.pid);
 	}
 	return 0;

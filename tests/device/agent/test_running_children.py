@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.attaching import attached, children_of, until
 from tests.support.program_server import start_program
-from tests.support.workloads import PROGRAMS, built, need
+from tests.support.workloads import PROGRAMS, build, built, need
 
 WORKERS, LEAK = 3, 23 * 5003
 
@@ -51,6 +51,31 @@ def test_of_a_master_of_workers(tracer: str, counted: int, tmp_path: Path) -> No
     found = json.loads(report.read_text())
     assert [one["space"] for one in found.get("processes", [])] == [LEAK] * counted
     assert (found["measurement"] == "complete") == bool(counted), found["measurement"]
+
+
+FORKS = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+char *volatile kept;
+int main(void) { getchar(); fork(); kept = malloc(5003); write(1, "held\\n", 5); pause(); }
+"""
+
+
+@pytest.mark.changes_all_code
+def test_a_later_child_has_its_parent_s_name(tmp_path: Path) -> None:
+    source, report = tmp_path / "forks.c", tmp_path / "report.json"
+    source.write_text(FORKS)
+    command = [build(source, tmp_path, output="forks")]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, start_new_session=True) as process:
+        with attached(process.pid, report, "--follow", tracer="bpf") as session:
+            process.stdin.write(b"!")
+            process.stdin.flush()
+            assert [process.stdout.readline() for _ in range(2)] == [b"held\n"] * 2
+            session.send_signal(signal.SIGINT)
+            session.communicate(timeout=60)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert [one["name"] for one in json.loads(report.read_text())["processes"]] == ["forks"] * 2
 
 
 @pytest.mark.changes_all_code
