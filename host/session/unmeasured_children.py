@@ -6,10 +6,12 @@ And those of its own program that outlive it: daemons.
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
 from memleak_android.host.analysis.pipeline import target_pid
 from memleak_android.host.console import printable
 from memleak_android.host.heap.capture import Capture
@@ -31,11 +33,12 @@ _LEFT_OUT = "left_out"  # the field of SESSION
 class UnmeasuredChildren(SessionObserver):
     """Names the largest child, from its second snapshot on: one that is about to exec still has its parent's memory.
 
+    Of a running service from the fifth: it forks to save its data, and until then growth is not judged either.
     For a session on this machine that does not follow children.
     """
 
     capture: Capture
-    _known: set[int] = field(default_factory=set)
+    _seen: Counter[int] = field(default_factory=Counter)
     _text: str = ""
 
     def snapshot_arrived(self) -> None:
@@ -43,8 +46,9 @@ class UnmeasuredChildren(SessionObserver):
         if not target or self.capture.session.tracing.tracer == "kernel":
             return
         children = {pid: _anonymous_kb(pid) for pid in _children(target)}
-        lasting = {pid: kb for pid, kb in children.items() if pid in self._known}
-        self._known = {*children}
+        self._seen = Counter({pid: self._seen[pid] + 1 for pid in children})
+        least = INSTANTS_MIN if self.capture.session.target.is_attached else 2
+        lasting = {pid: kb for pid, kb in children.items() if self._seen[pid] >= least}
         if not lasting:
             return
         largest = max(lasting, key=lambda pid: lasting[pid])
