@@ -17,7 +17,7 @@ from memleak_android.host.heap.attribution import UNATTRIBUTED, is_heap
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, KeySnapshot, held_by_key
 from memleak_android.host.heap.keys import SUM_MAX, KeyShares, KeyStacks, key_identity
-from memleak_android.host.profile.growth import Growth, GrowthSpan
+from memleak_android.host.profile.growth import Growth, GrowthSpan, grows
 from memleak_android.host.wire.blocks import Reason, Rows
 
 EXIT_SHARE_MAX = 0.9  # of what the snapshot before held: exit handlers free
@@ -202,17 +202,42 @@ def without_dips(space: Floats) -> Floats:
 def _of_running(
     instants: _Instants, held: HeldBlocks, ends_ns: Mapping[int, int]
 ) -> tuple[_Instants, HeldBlocks]:
-    """Without the processes that ended, each too soon to be judged: their memory went with them."""
-    alive = Counter[int]()
-    for each in instants.held if ends_ns else ():
-        seen = np.unique(each.rows["pid"]).tolist()
-        alive.update(pid for pid in seen if each.timestamp_ns < ends_ns.get(pid, 0))
+    """Without what processes held when they ended, from then on, unless it grew until then: their memory went with them."""
     until_ns = instants.held[-1].timestamp_ns
-    ended = [pid for pid, end_ns in ends_ns.items() if end_ns <= until_ns and alive[pid] < INSTANTS_MIN]
+    ended = {pid: end_ns for pid, end_ns in ends_ns.items() if end_ns <= until_ns}
     if not ended:
         return instants, held
-    past = [replace(each, rows=each.rows[~np.isin(each.rows["pid"], ended)]) for each in instants.held]
-    return replace(instants, held=past), held.where(~np.isin(held.rows["pid"], ended))
+    alive = Counter[int]()
+    for each in instants.held:
+        seen = np.unique(each.rows["pid"]).tolist()
+        alive.update(pid for pid in seen if each.timestamp_ns < ended.get(pid, 0))
+    short = [pid for pid in ended if alive[pid] < INSTANTS_MIN]
+    lasting = [pid for pid in ended if alive[pid] >= INSTANTS_MIN]
+    grown = np.concatenate([np.empty(0, np.uint64), *(_grown(instants, pid, ended[pid]) for pid in lasting)])
+
+    def goes_on(rows: Rows, timestamp_ns: int) -> NDArray[np.bool_]:
+        gone = np.isin(rows["pid"], [pid for pid in lasting if ended[pid] <= timestamp_ns])
+        return ~(np.isin(rows["pid"], short) | gone & ~np.isin(key_identity(rows), grown))
+
+    past = [replace(each, rows=each.rows[goes_on(each.rows, each.timestamp_ns)]) for each in instants.held]
+    return replace(instants, held=past), held.where(goes_on(held.rows, until_ns))
+
+
+def _grown(instants: _Instants, pid: int, end_ns: int) -> NDArray[np.uint64]:
+    """The keys (key_identity) of a process that grew while it ran; all, if their sum did."""
+    rows = [each.rows[each.rows["pid"] == pid] for each in instants.held if each.timestamp_ns < end_ns]
+    first = next(i for i, each in enumerate(rows) if len(each))
+    keys = np.unique(np.concatenate([key_identity(each) for each in rows]))
+    space = np.zeros((len(rows) - first, len(keys) + 1))
+    for i, each in enumerate(rows[first:]):
+        space[i, np.searchsorted(keys, key_identity(each))] = each["space"]
+    space[:, -1] = space.sum(axis=1)
+    stayed = np.minimum.accumulate(space[::-1], axis=0)[::-1]
+    seconds = instants.seconds[first : len(rows)]
+    is_growing = np.array(
+        list(map(grows, judge_growth(Series(seconds, space, np.zeros(len(keys) + 1), stayed))))
+    )
+    return np.asarray(keys[is_growing[:-1] | is_growing[-1]])
 
 
 def _by_runs(earlier: list[KeySnapshot], ends_ns: list[int], begin_ns: int) -> _Instants:

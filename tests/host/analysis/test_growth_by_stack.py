@@ -128,6 +128,26 @@ def test_memory_of_short_processes_is_no_growth(
     assert (profile.answer.state is AnswerState.LEAKING) == grows
 
 
+@pytest.mark.parametrize("leaks", [False, True])
+def test_workers_that_are_replaced(leaks: bool, tmp_path: Path) -> None:
+    """Every three seconds one begins, and ends nine seconds later without giving back what it holds."""
+    stacks, processes, held = [], [], {second: list[dict[str, int]]() for second in range(1, 33)}
+    for pid, since in ((200 + number, 3 * number) for number in range(11)):
+        stacks.append(evidence_record(sequence=pid, key=CACHE, pid=pid, pc=0x400000 + CACHE_VADDR))
+        for event, at in ((ProcessEvent.FORK, since), (ProcessEvent.EXIT, since + 9)):
+            if at < 32:
+                times = {"timestamp_ns": (at + 1) * SECOND}
+                processes.append(Block(BlockKind.PROCESS, process(event, pid=pid, parent=100, **times)))
+        for second in range(max(since, 1), 33):
+            n = min(9, second - since + 1) if leaks else 1
+            held[second] += [row(1000 * pid + i, CACHE, 40_000, since + i) | {"pid": pid} for i in range(n)]
+    snapshots = [taken(second, *rows) for second, rows in held.items()]
+    path = recording(tmp_path / "a", [*processes, evidence(*stacks)], *snapshots)
+    profile = profile_of(path, finished=tmp_path / "b")
+    assert profile_of(tmp_path / "b") == profile
+    assert profile.answer is not None and (profile.answer.state is AnswerState.LEAKING) == leaks
+
+
 def test_a_leak_whose_stack_was_not_captured_is_one(tmp_path: Path) -> None:
     blocks = [block for second in range(2, 9) for block in held_at(second)]
     profile = profile_of(short_recording(tmp_path / "a", *blocks, vaddrs={CACHE: CACHE_VADDR}))
