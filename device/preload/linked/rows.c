@@ -8,6 +8,7 @@
 #include "preload/segment/keys.h"
 #include "preload/segment/ring.h"
 #include "preload/segment/table.h"
+#include "preload/segment/thread.h"
 
 #define CHUNK 8192u
 #define CALL_PAUSE_NS 200000
@@ -171,7 +172,7 @@ static void await_call(const struct ml_thread *thread)
 
 void ml_recording_await_calls(const struct ml_view *view)
 {
-	ml_u64 self = ml_thread_pointer();
+	ml_u64 self = ml_thread_self();
 
 	for (ml_u32 slot = 0; slot < view->settings.n_threads; slot++) {
 		ml_u64 owner = __atomic_load_n(&view->owners[slot], __ATOMIC_ACQUIRE) & ~(ml_u64)ML_OWNER_BUSY;

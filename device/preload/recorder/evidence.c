@@ -313,7 +313,7 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 		.address = call->address,
 		.size = call->block->size,
 		.pid = view->segment->pid,
-		.tid = thread->tid,
+		.tid = ml_thread_tid(view, thread),
 		.n_registers = ML_N_REGISTERS,
 		.stack_address = slice.from,
 		.registers_known = ML_REGISTERS_KNOWN,
@@ -344,7 +344,8 @@ void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, cons
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_RING_FULL], 1, __ATOMIC_RELAXED);
 		return;
 	}
-	thread->tid = ml_own_tid();
+	if (!ml_thread_tid_offset)
+		thread->tid = ml_own_tid();
 	send(view, thread, call, flags);
 	ml_thread_leave(view, thread);
 }

@@ -70,7 +70,7 @@ static void send_event(const struct ml_view *view, enum ml_function function, ml
 		.key = view->keys[key_of(view, block)].key,
 		.old_address = old,
 		.pid = view->segment->pid,
-		.tid = thread->tid,
+		.tid = ml_thread_tid(view, thread),
 		.function = function,
 	};
 
@@ -167,7 +167,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		.size = size,
 		.timestamp_ns = timestamp_ns,
 		.key_index = id.number,
-		.tid = thread->tid,
+		.tid = ml_thread_tid(view, thread),
 		.function = function,
 	};
 	insert(view, thread, shadow, address, &block);

@@ -9,6 +9,7 @@
 #include "preload/recorder/forks.h"
 #include "preload/stacks/frame_resolve.h"
 #include "preload/stacks/maps.h"
+#include "preload/segment/thread.h"
 #include "preload/freestanding/syscalls.h"
 
 /*
@@ -115,6 +116,7 @@ static int connect_next(void)
 	unmap_retired();
 	next->session = ml_recorder_view_in_force->session + 1;
 	next->segment = NULL;
+	ml_thread_find_tid_offset();
 	error = ml_connect_segment(next);
 	if (error) {
 		if (next->segment)

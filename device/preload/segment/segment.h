@@ -25,10 +25,12 @@
 /* ---- threads and their rings ------------------------------------------------------------------------ */
 
 /*
- * The owners of slots are an array of their own, so that a look-up touches one cache line: thread pointer |
- * ML_OWNER_BUSY while its thread writes to the ring; 0 = never used. Thread pointers are at least 8-byte aligned.
+ * The owners of slots are an array of their own, so that a look-up touches one cache line: thread pointer ^ tid <<
+ * ML_OWNER_TID_SHIFT | ML_OWNER_BUSY while its thread writes to the ring; 0 = never used. Thread pointers are at least 8-byte
+ * aligned.
  */
 #define ML_OWNER_BUSY 1u
+#define ML_OWNER_TID_SHIFT 42
 
 #define ML_THREAD_RULES 512u /* power of two */
 #define ML_THREAD_RESTS 256u

@@ -6,9 +6,58 @@
 #define SHARING_CALLS 64u
 #define SHARED_OWNER 8u /* too small for a thread pointer */
 
-static void start_slot(struct ml_thread *thread, ml_u64 owner)
+#if defined(__x86_64__)
+#define TOWARDS_DATA 1 /* from the thread pointer, in glibc and musl (TLS variant II) */
+#else
+#define TOWARDS_DATA (-1)
+#endif
+#define DATA_BYTES 4096 /* at most */
+#define BIONIC_OFFSET ((long)(2 * sizeof(long))) /* struct pthread_internal_t: next, prev, tid */
+
+long ml_thread_tid_offset;
+
+static int holds(unsigned long address, ml_u32 tid)
 {
-	thread->tid = ml_own_tid();
+	ml_u32 word;
+
+	return ml_read_memory(&word, address, sizeof(word)) == sizeof(word) && word == tid;
+}
+
+void ml_thread_find_tid_offset(void)
+{
+	unsigned long pointer = ml_thread_pointer(), behind;
+	ml_u32 tid = ml_own_tid();
+	long offset = TOWARDS_DATA * (long)sizeof(tid);
+
+	if (ml_thread_tid_offset || !tid)
+		return;
+	if (ml_read_memory(&behind, pointer + sizeof(long), sizeof(behind)) == sizeof(behind) &&
+	    holds(behind + (unsigned long)BIONIC_OFFSET, tid)) {
+		ml_thread_tid_offset = BIONIC_OFFSET + 1;
+		return;
+	}
+	while (offset * TOWARDS_DATA < DATA_BYTES && !holds(pointer + (unsigned long)offset, tid))
+		offset += TOWARDS_DATA * (long)sizeof(tid);
+	if (offset * TOWARDS_DATA < DATA_BYTES)
+		ml_thread_tid_offset = offset;
+}
+
+/* A child of vfork() counts as its parent. */
+static ml_u32 own_tid(const struct ml_view *view)
+{
+	ml_u32 found = ml_thread_tid_at(ml_thread_pointer()), tid = ml_own_tid();
+
+	if (found && found != tid) {
+		if ((ml_u32)ML_SYSCALL0(getpid) != view->segment->pid)
+			return found;
+		__atomic_store_n(&ml_thread_tid_offset, 0, __ATOMIC_RELAXED); /* another word */
+	}
+	return tid;
+}
+
+static void start_slot(const struct ml_view *view, struct ml_thread *thread, ml_u64 owner)
+{
+	thread->tid = own_tid(view);
 	thread->stack_low = thread->stack_high = 0;
 	thread->foreign_low = thread->foreign_high = 0;
 	thread->countdown = 0;
@@ -32,11 +81,14 @@ void ml_thread_set_batch(struct ml_peak_state *peak)
 		ml_write(&peak->batch, all);
 }
 
+/* Busy until the slot has the new tid, so that is_dead() never sees the old one. */
 static int take(const struct ml_view *view, ml_u32 slot, ml_u64 from, ml_u64 owner)
 {
-	if (!__atomic_compare_exchange_n(&view->owners[slot], &from, owner, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+	if (!__atomic_compare_exchange_n(&view->owners[slot], &from, owner | ML_OWNER_BUSY, 0, __ATOMIC_ACQ_REL,
+					 __ATOMIC_RELAXED))
 		return 0;
-	start_slot(&view->threads[slot], owner);
+	start_slot(view, &view->threads[slot], owner);
+	ml_thread_leave(view, &view->threads[slot]);
 	if (!from) { /* pending bytes stay with the slot */
 		ml_add(&view->segment->peak.n_threads, 1);
 		ml_thread_set_batch(&view->segment->peak);
@@ -87,7 +139,7 @@ static struct ml_thread *claim(const struct ml_view *view, ml_u64 self, ml_u32 s
 	/* each costs a system call: once threads have to share a slot, not at all their calls */
 	for (ml_u32 i = first; i < first + WINDOW && i < count_probes(view); i++) {
 		ml_u32 slot = probed_slot(view, start, i);
-		ml_u64 owner = ml_read(&view->owners[slot]);
+		ml_u64 owner = __atomic_load_n(&view->owners[slot], __ATOMIC_ACQUIRE);
 
 		if (ml_read(&view->segment->n_sharing) % SHARING_CALLS)
 			break;
@@ -109,6 +161,12 @@ static struct ml_thread *claim_slot(const struct ml_view *view, ml_u64 self, ml_
 	return ml_thread_shared(view);
 }
 
+/* Whether the slot is of an ended thread, whose thread pointer the caller has now. */
+static int is_predecessor(const struct ml_view *view, ml_u32 slot, ml_u64 owner)
+{
+	return ml_thread_tid_offset && owner == ml_thread_owner(ml_thread_pointer(), view->threads[slot].tid);
+}
+
 struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32 start)
 {
 	for (ml_u32 i = 0; i < count_probes(view); i++) {
@@ -119,6 +177,8 @@ struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32
 			return &view->threads[slot];
 		if (!owner && slot)
 			break;
+		if (is_predecessor(view, slot, owner) && take(view, slot, owner, self))
+			return &view->threads[slot];
 	}
 	return claim_slot(view, self, start);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recorder's data of each thread, found by thread pointer, without thread-local storage. */
+/*
+ * The recorder's data of each thread, found without thread-local storage: by thread pointer and tid, since the next thread may
+ * get the pointer of an ended one.
+ */
 #pragma once
 
 #include "preload/freestanding/atomics.h"
@@ -10,6 +13,48 @@
 
 #define ML_INSIDE_OBJECTS (1ull << 32) /* added to is_inside where every call is internal, by whichever code */
 
+/*
+ * Offset of the tid in the C library's data of a thread: from the thread pointer, or, plus 1, from the address in the word after
+ * it (bionic). 0 = unknown.
+ */
+extern long ml_thread_tid_offset __attribute__((visibility("hidden")));
+
+/* Finds that offset. To be called before a process has its first slot. */
+void ml_thread_find_tid_offset(void);
+
+/* 0 = unknown. */
+static inline ml_u32 ml_thread_tid_at(unsigned long pointer)
+{
+	long offset = __atomic_load_n(&ml_thread_tid_offset, __ATOMIC_RELAXED);
+
+	if (__builtin_expect(!offset, 0))
+		return 0;
+	if (__builtin_expect(offset & 1, 0))
+		pointer = ((const unsigned long *)pointer)[1] - 1;
+	return __atomic_load_n((const ml_u32 *)(pointer + (unsigned long)offset), __ATOMIC_RELAXED);
+}
+
+/* The owner of a slot (segment.h). */
+static inline ml_u64 ml_thread_owner(unsigned long pointer, ml_u32 tid)
+{
+	return pointer ^ (ml_u64)tid << ML_OWNER_TID_SHIFT;
+}
+
+static inline ml_u64 ml_thread_self(void)
+{
+	unsigned long pointer = ml_thread_pointer();
+
+	return ml_thread_owner(pointer, ml_thread_tid_at(pointer));
+}
+
+/* Of the calling thread. Others may share its slot. */
+static inline ml_u32 ml_thread_tid(const struct ml_view *view, const struct ml_thread *thread)
+{
+	ml_u32 tid = __builtin_expect(thread == view->threads, 0) ? ml_thread_tid_at(ml_thread_pointer()) : 0;
+
+	return tid ? tid : thread->tid;
+}
+
 /* Finds or claims a slot, probing from `start`. */
 struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32 start);
 
@@ -19,8 +64,8 @@ struct ml_thread *ml_thread_shared(const struct ml_view *view);
 /* The calling thread's slot; slot 0 if there is no room. */
 static inline struct ml_thread *ml_thread_current(const struct ml_view *view)
 {
-	ml_u64 self = ml_thread_pointer();
-	ml_u32 start = (ml_u32)((self * ML_THREAD_PHI) >> 40);
+	ml_u64 self = ml_thread_self();
+	ml_u32 start = (ml_u32)((ml_thread_pointer() * ML_THREAD_PHI) >> 40);
 	ml_u32 slot = start & (view->n_near - 1);
 
 	if (__builtin_expect((__atomic_load_n(&view->owners[slot], __ATOMIC_RELAXED) & ~(ml_u64)ML_OWNER_BUSY) == self, 1))

@@ -107,6 +107,26 @@ static int churn(void)
 	return 0;
 }
 
+/* Blocks whose sizes say which thread allocated them. */
+static void *leak_its_number(void *argument)
+{
+	for (int i = 0; i < 3; i++)
+		keep(malloc(100000 + (size_t)syscall(SYS_gettid)));
+	return argument;
+}
+
+/* Threads one after another, with the same stack and thread pointer. */
+static int successors(void)
+{
+	for (int i = 0; i < 6; i++) {
+		pthread_t id;
+
+		pthread_create(&id, NULL, leak_its_number, NULL);
+		pthread_join(id, NULL);
+	}
+	return 0;
+}
+
 static volatile int n_handled;
 
 static void allocate_in_handler(int number)
@@ -237,7 +257,7 @@ int main(int argc, char **argv)
 		int (*run)(void);
 	} ways[] = {
 		{ "families", families }, { "failures", failures }, { "threads", threads }, { "churn", churn },
-		{ "signals", signals },	  { "stacks", stacks },	    { "forks", forks },
+		{ "signals", signals },	  { "stacks", stacks },	    { "forks", forks },	    { "successors", successors },
 	};
 	const char *what = argc > 1 ? argv[1] : "";
 

@@ -86,6 +86,16 @@ def test_what_stays(way: str, sizes: dict[int, int], others: set[int]) -> None:
     assert exit_code(session) == 0
 
 
+def test_threads_that_inherit_a_thread_pointer() -> None:
+    session = ran("successors")
+    rows = session.live[session.live["size"] > 100000]
+    assert (rows["size"] - 100000).tolist() == rows["tid"].tolist()
+    assert len(set(rows["tid"].tolist())) == 6
+    for batch in session.evidence:
+        sent = batch.rows[batch.rows["size"] > 100000]
+        assert (sent["size"] - 100000).tolist() == sent["tid"].tolist()
+
+
 def test_signal_handlers_that_allocate() -> None:
     """Handlers interrupt the recorder itself anywhere: the books still balance to the block."""
     session = run_preloaded(

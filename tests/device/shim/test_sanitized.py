@@ -70,6 +70,8 @@ RULES = ("stacks/frame_resolve", "stacks/code_lines", *CALLS)
     [
         ("table_stress", SEGMENT, ["0", "256"], "thread"),  # table, keys and rings under many threads
         ("table_stress", SEGMENT, ["0", "256"], "address,undefined"),
+        ("thread_slots", SEGMENT, [""], "thread"),  # of threads that follow each other
+        ("thread_slots", SEGMENT, [""], "address,undefined"),
         ("resolve_stress", RULES, ["{libc}"], "thread"),  # rules of code that goes away
         ("resolve_stress", RULES, ["{libc}"], "address,undefined"),
         ("first_hash", (*CALLS, "stacks/stack_key"), [""], "thread"),
