@@ -18,6 +18,7 @@
 #define SEARCH_NS (2000ull * 1000 * 1000)
 #define STOP_TIMEOUT_MS 50
 #define PAUSE_US 2000
+#define PAGE_BYTES 4096 /* the smallest page size */
 
 struct work {
 	pid_t pid;
@@ -53,11 +54,16 @@ static bool holds(const struct work *work, ml_u64 address, const ml_u8 *bytes, s
 	return n <= sizeof(there) && read_code(work, address, there, n) && !memcmp(there, bytes, n);
 }
 
-/* Writes whole words, with the bytes around, if the kernel refuses writes through the file (proc_mem.force_override). */
+/*
+ * For a kernel that refuses writes through the file (proc_mem.force_override). The kernel writes a word at once, whatever its alignment:
+ * if this process is killed meanwhile, a jump of up to a word is there or not, but never a part of it.
+ */
 static int poke(const struct work *work, ml_u64 address, const ml_u8 *bytes, size_t n)
 {
+	ml_u64 last = ((address + n - 1) | (PAGE_BYTES - 1)) + 1 - sizeof(long);
+
 	for (size_t done = 0; done < n;) {
-		ml_u64 at = (address + done) & ~(ml_u64)(sizeof(long) - 1);
+		ml_u64 at = address + done < last ? address + done : last;
 		size_t skipped = (size_t)(address + done - at);
 		size_t taken = sizeof(long) - skipped < n - done ? sizeof(long) - skipped : n - done;
 		long word;

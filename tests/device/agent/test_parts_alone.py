@@ -16,6 +16,10 @@ from tests.support.workloads import PROGRAMS
 HERE = Path(__file__).resolve().parents[1] / "programs" / "parts"
 LINES = ["protocol/config", "protocol/host_lines"]
 PROCESS = ["process/process_maps", "process/proc_file"]
+PATCHING = [
+    *("inject/patch", "inject/patch_threads", "process/thread_states", "process/target_objects", *PROCESS),
+    *(f"ptrace/{part}" for part in ("threads", "waits", "repeat", "state", "x86_64", "arm64", "arm32")),
+]
 SANITIZED = (
     "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
 )  # fmt: skip
@@ -41,6 +45,7 @@ SANITIZED = (
             [*(f"shim/{part}" for part in ("target", "drain", "rows", "peak")), "evidence/bounds", *PROCESS],
             SANITIZED,
         ),
+        ("patch_killed", PATCHING, (*SANITIZED, "-Wl,--wrap=pwrite,--wrap=ptrace")),
         # What a process says of its libraries and mappings, and what a host says.
         ("hostile_objects", ["process/target_objects", *PROCESS], SANITIZED),
         ("config_lines", ["inject/patch_plan", "snoop/config", *LINES], SANITIZED),
