@@ -2,9 +2,12 @@
 #include "preload/recorder/signal_stack.h"
 
 #include "preload/freestanding/syscalls.h"
+#include "preload/segment/thread.h"
 #include "signal_frame.h"
 
-#define CHUNK_WORDS 64u
+#define CHUNK_WORDS 256u /* read into the thread's scratch memory */
+#define FEW_WORDS \
+	16u /* read onto the handler's stack, which may be small, if the handler interrupts another use of that memory */
 #define SEARCHED_BYTES (32u << 10) /* below the end: vector registers lie between it and the frame */
 
 typedef unsigned long word; /* of the architecture */
@@ -23,16 +26,16 @@ static int read_saved(ml_u64 frame, int number, word *to)
  * The address of the outermost frame's uc_stack, 0 = there is none. The kernel puts that frame at the stack's end and
  * writes the stack's bounds into it. Handlers that interrupt this one have frames below, and handlers may copy theirs.
  */
-static ml_u64 find_frame(ml_u64 stack_low, ml_u64 stack_high, ml_u64 sp)
+static ml_u64 find_frame_by(word *words, ml_u64 n_words, ml_u64 stack_low, ml_u64 stack_high, ml_u64 sp)
 {
 	ml_u64 high = stack_high & ~(ml_u64)(sizeof(word) - 1), low = sp & ~(ml_u64)(sizeof(word) - 1);
-	word words[CHUNK_WORDS + 2], saved_sp; /* small: on the handler's stack */
+	word saved_sp;
 
 	if (high - low > SEARCHED_BYTES)
 		low = high - SEARCHED_BYTES;
 	high -= ML_SIGNAL_WORDS * sizeof(word);
 	while (high > low) {
-		ml_u64 n = (high - low) / sizeof(word) < CHUNK_WORDS ? (high - low) / sizeof(word) : CHUNK_WORDS;
+		ml_u64 n = (high - low) / sizeof(word) < n_words ? (high - low) / sizeof(word) : n_words;
 		long bytes = (long)((n + 2) * sizeof(word));
 
 		high -= n * sizeof(word);
@@ -45,6 +48,24 @@ static ml_u64 find_frame(ml_u64 stack_low, ml_u64 stack_high, ml_u64 sp)
 				return high + n * sizeof(word);
 	}
 	return 0;
+}
+
+static __attribute__((noinline)) ml_u64 find_frame_by_few(ml_u64 stack_low, ml_u64 stack_high, ml_u64 sp)
+{
+	word words[FEW_WORDS + 2];
+
+	return find_frame_by(words, FEW_WORDS, stack_low, stack_high, sp);
+}
+
+static ml_u64 find_frame(const struct ml_view *view, struct ml_thread *thread, ml_u64 stack_low, ml_u64 stack_high, ml_u64 sp)
+{
+	ml_u64 found;
+
+	if (!ml_thread_enter(view, thread))
+		return find_frame_by_few(stack_low, stack_high, sp);
+	found = find_frame_by((word *)(void *)thread->scratch, CHUNK_WORDS, stack_low, stack_high, sp);
+	ml_thread_leave(view, thread);
+	return found;
 }
 
 /* The saved registers may be the program's own work, and lead nowhere. */
@@ -69,7 +90,7 @@ void ml_signal_stack_find_foreign(const struct ml_view *view, struct ml_thread *
 		return;
 	*room = (struct ml_interrupted){ .stack_low = low };
 	caller->interrupted = room;
-	frame = find_frame(low, high, caller->stack_pointer);
+	frame = find_frame(view, thread, low, high, caller->stack_pointer);
 	if (!frame)
 		return;
 	/* The handler runs, so nothing between its stack pointer and the registers that will be restored goes away. */

@@ -52,9 +52,10 @@ static int may_resolve(const struct ml_thread *thread, const struct ml_caller *c
 		       ML_FRAME_RESOLVE_STACK_BYTES;
 }
 
-/* NULL if there is none. */
-static const struct ml_frame_rule *resolve_rule(const struct ml_view *view, const struct ml_code_map *map,
-						struct ml_thread *thread, ml_u64 return_address)
+/* NULL if there is none. Not inlined: what a look-up needs of the stack would be every walk's. */
+static __attribute__((noinline, cold)) const struct ml_frame_rule *resolve_rule(const struct ml_view *view,
+										const struct ml_code_map *map,
+										struct ml_thread *thread, ml_u64 return_address)
 {
 	struct ml_frame_rule rule;
 

@@ -107,6 +107,50 @@ static int churn(void)
 	return 0;
 }
 
+static volatile int n_handled;
+
+static void allocate_in_handler(int number)
+{
+	void *block = malloc(509);
+
+	(void)number;
+	int number_of_this = n_handled;
+
+	n_handled = number_of_this + 1;
+	if (number_of_this % 10 == 0)
+		keep(block);
+	else
+		free(block);
+}
+
+static char *volatile frame;
+
+static void note_frame(int number)
+{
+	char here;
+
+	(void)number;
+	frame = &here;
+}
+
+/* A handler on a stack that has 1400 bytes beyond the signal's frame, above memory that ends the program. */
+static int small_stack(void)
+{
+	static const size_t large = 1 << 16, room = 1400;
+	char *pages = mmap(NULL, 2 * large, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *low = pages + large;
+
+	free(malloc(1)); /* the dynamic linker's look-up takes more */
+	mprotect(low, large, PROT_READ | PROT_WRITE);
+	sigaltstack(&(stack_t){ .ss_sp = low, .ss_size = large }, NULL);
+	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = note_frame, .sa_flags = SA_ONSTACK }, NULL);
+	raise(SIGUSR1);
+	sigaltstack(&(stack_t){ .ss_sp = low, .ss_size = (size_t)(low + large - frame) + room }, NULL);
+	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = allocate_in_handler, .sa_flags = SA_ONSTACK }, NULL);
+	for (int i = 0; i < 200; i++)
+		raise(SIGUSR1);
+	return 0;
+}
+
 /* Blocks whose sizes say which thread allocated them. */
 static void *leak_its_number(void *argument)
 {
@@ -125,22 +169,6 @@ static int successors(void)
 		pthread_join(id, NULL);
 	}
 	return 0;
-}
-
-static volatile int n_handled;
-
-static void allocate_in_handler(int number)
-{
-	void *block = malloc(509);
-
-	(void)number;
-	int number_of_this = n_handled;
-
-	n_handled = number_of_this + 1;
-	if (number_of_this % 10 == 0)
-		keep(block);
-	else
-		free(block);
 }
 
 /* Needs an allocator that may be interrupted anywhere: linked with own_allocator.c. */
@@ -258,6 +286,7 @@ int main(int argc, char **argv)
 	} ways[] = {
 		{ "families", families }, { "failures", failures }, { "threads", threads }, { "churn", churn },
 		{ "signals", signals },	  { "stacks", stacks },	    { "forks", forks },	    { "successors", successors },
+		{ "small_stack", small_stack },
 	};
 	const char *what = argc > 1 ? argv[1] : "";
 

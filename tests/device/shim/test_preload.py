@@ -1,6 +1,7 @@
 """The preload shim on programs that allocate in awkward ways, and on real ones with valgrind as the judge."""
 
 import os
+import platform
 import subprocess
 from pathlib import Path
 
@@ -106,6 +107,12 @@ def test_signal_handlers_that_allocate() -> None:
     assert status["alloc_objects"] - status["free_objects"] == len(session.live)
     assert status["lost"][MISSED_FREE] == 0
     assert status["lost"][TABLE_FULL] == 0
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames of other compilers' code differ")
+def test_a_handler_on_a_small_stack() -> None:
+    session = ran("small_stack")
+    assert (exit_code(session), session.sizes()[509]) == (0, 20)
 
 
 def test_a_fork_that_is_followed_keeps_its_own() -> None:
