@@ -80,7 +80,7 @@ ML_PROBE("uprobe", empty_entry, 0)
 ML_PROBE("uretprobe", empty_return, 0)
 
 ML_TRACEPOINT("raw_tracepoint/sched_process_exit", process_exit, ml_thread_exit())
-ML_TRACEPOINT("raw_tracepoint/sched_process_exec", process_exec, ml_process_exec())
+ML_TRACEPOINT("raw_tracepoint/sched_process_exec", process_exec, ml_process_exec(event))
 ML_TRACEPOINT("tracepoint/task/task_newtask", process_fork, ml_process_fork(event))
 ML_TRACEPOINT("tracepoint/syscalls/sys_enter_munmap", code_unmapped, ml_code_unmapped(event))
 ML_TRACEPOINT("tracepoint/syscalls/sys_enter_mmap", code_mapped, ml_code_mapped(event))

@@ -272,29 +272,36 @@ static __always_inline bool ml_forget_borrower(ml_u32 tgid, bool has_ended)
 	return true;
 }
 
+static __always_inline void ml_forget(ml_u32 tid)
+{
+	ml_forget_thread(tid);
+	bpf_map_delete_elem(&stacks, &tid);
+}
+
 static __always_inline int ml_thread_exit(void)
 {
 	ml_u64 id = bpf_get_current_pid_tgid();
 	ml_u32 tid = (ml_u32)id;
 
-	ml_forget_thread(tid);
-	bpf_map_delete_elem(&stacks, &tid);
+	ml_forget(tid);
 	if (tid == (ml_u32)(id >> 32))
 		ml_forget_borrower(tid, true);
 	return 0; /* other processes keep their entry: the agent reads its epoch at the final snapshot */
 }
 
-/* Blocks of the old program have another epoch. What a child leaves in its parent's memory is the parent's. */
-static __always_inline int ml_process_exec(void)
+/*
+ * Blocks of the old program have another epoch. What a child leaves in its parent's memory is the parent's. A thread that is not the
+ * first has lost its tid to the exec (fs/exec.c, de_thread()), which another thread may get. event: task, old tid, program.
+ */
+static __always_inline int ml_process_exec(const ml_u64 *event)
 {
-	ml_u64 id = bpf_get_current_pid_tgid();
-	ml_u32 tgid = (ml_u32)(id >> 32);
+	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
 	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
 	struct ml_bpf_code *shared = ml_code();
 
 	if (!process)
 		return 0;
-	ml_forget_thread((ml_u32)id);
+	ml_forget((ml_u32)event[1]);
 	if (!options.follow && ml_forget_borrower(tgid, false))
 		return 0;
 	process->lender = 0;
