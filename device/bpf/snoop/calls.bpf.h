@@ -348,10 +348,9 @@ static __always_inline int ml_call_exit_at(struct ml_regs *regs)
 	return ml_leave(regs, identity, ML_SP(regs), cookie, now_ns);
 }
 
-/* At the thread's end or exec. */
-static __always_inline int ml_thread_end(void)
+/* At the thread's end or exec, by which it loses its tid if it is not the first of its process. */
+static __always_inline int ml_thread_end(ml_u32 tid)
 {
-	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();
 	struct ml_snoop_thread *thread = ml_find_thread(tid);
 
 	if (!thread)
