@@ -61,7 +61,7 @@ static void start_slot(const struct ml_view *view, struct ml_thread *thread, ml_
 	thread->stack_low = thread->stack_high = 0;
 	thread->foreign_low = thread->foreign_high = 0;
 	thread->countdown = 0;
-	thread->is_inside = thread->is_in_lookup = thread->is_at_rests = 0;
+	thread->is_inside = thread->is_in_lookup = thread->is_at_rests = thread->is_recording = 0;
 	thread->n_pair_calls = 0;
 	for (ml_u32 i = 0; i < ML_OPEN_RESTS; i++)
 		thread->open_rests[i].function = 0; /* an open rest has the old owner's tid and gets no more blocks */

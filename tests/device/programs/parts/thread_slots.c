@@ -30,8 +30,10 @@ static struct ml_thread *slot_of_caller(void)
 
 static void *first(void *argument)
 {
+	struct ml_thread *thread = slot_of_caller();
+
 	pointers[0] = ml_thread_pointer();
-	slot_of_caller();
+	thread->is_recording = thread->is_inside = 1; /* it ends in a handler that has interrupted a call */
 	return argument;
 }
 
@@ -39,6 +41,7 @@ static void *second(void *argument)
 {
 	struct ml_thread *thread = slot_of_caller();
 
+	check(!thread->is_recording && !thread->is_inside, 4);
 	pointers[1] = ml_thread_pointer();
 	pthread_barrier_wait(&all);
 	pthread_barrier_wait(&all);
