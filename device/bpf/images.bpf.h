@@ -202,10 +202,18 @@ static __always_inline ml_u64 ml_field(void *event, ml_u32 offset)
 	return value;
 }
 
+/* NULL: it is not traced. */
+static __always_inline struct ml_bpf_process *ml_process_of(const ml_u32 *tgid)
+{
+	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, tgid);
+
+	return process && !process->has_ended ? process : NULL;
+}
+
 /* The entry of the process in whose memory *tgid runs. Sets *tgid to its number. */
 static __always_inline struct ml_bpf_process *ml_memory_of(ml_u32 *tgid)
 {
-	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, tgid);
+	struct ml_bpf_process *process = ml_process_of(tgid);
 
 	if (!process || !process->lender)
 		return process;
@@ -294,8 +302,12 @@ static __always_inline int ml_process_fork(void *event)
 		return 0;
 	}
 	bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid);
-	if (!process) { /* an entry of this number is an ended process's */
-		if (options.is_system_wide)
+	if (!process) { /* an entry of this number is an ended process's; without --all the agent needs its epoch in the end */
+		struct ml_bpf_process *ended = bpf_map_lookup_elem(&processes, &child);
+
+		if (ended && !options.is_system_wide)
+			ended->has_ended = 1;
+		else if (ended)
 			bpf_map_delete_elem(&processes, &child);
 		return 0;
 	}

@@ -296,7 +296,7 @@ static __always_inline int ml_thread_exit(void)
 static __always_inline int ml_process_exec(const ml_u64 *event)
 {
 	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
-	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct ml_bpf_process *process = ml_process_of(&tgid);
 	struct ml_bpf_code *shared = ml_code();
 
 	if (!process)

@@ -246,6 +246,7 @@ struct ml_bpf_process {
 	ml_u32 is_borrowed; /* the image number is the parent's */
 	ml_u32 lender; /* tgid of the process in whose memory this one runs, a child of vfork() or CLONE_VM; 0: in its own */
 	ml_u32 is_nested; /* such a child's child */
+	ml_u32 has_ended, padding; /* its number is another process's, which is not traced */
 	ml_u64 image;
 	ml_u64 drains; /* with --all: the drain count when `sent` began, */
 	ml_u64 sent; /* and the bytes sent since */
