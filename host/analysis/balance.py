@@ -28,6 +28,7 @@ RISE_MIN = 1 << 20  # bytes: less growth is within what page tables, arenas and 
 _OLDER_MIN = 64 << 10  # bytes; it is compared with growth, which may be as small
 _JUDGED_NS_MIN = 4 * 10**9  # in which five snapshots are taken, and each is followed by a reading
 _MAPPINGS_MAX = 3
+_RANGE = [("address", np.uint64), ("size", np.uint64)]
 _USED_SHARE_MIN = 0.5  # of regions that grow: if less is written to, that is the rate
 _GAP_MIN = 32  # bytes between blocks: what is less holds no block, it is headers and rounding
 _BSS_MAX = 1 << 20  # of each module: more that is written to may be a table that the program fills
@@ -95,28 +96,27 @@ class _Ranges:
         return found
 
 
-def addresses_of(mappings: Sequence[Mapping]) -> Rows:
-    """Those that a process has mapped, for a later balance_of()."""
-    rows = [(one.start, one.end - one.start) for one in mappings]
-    return np.array(rows, [("address", np.uint64), ("size", np.uint64)])
-
-
-def balance_of(mappings: Sequence[Mapping], live: Rows, known: Rows) -> Balance:
+def balance_of(mappings: Sequence[Mapping], live: Rows, first: Sequence[Mapping]) -> Balance:
     """live: LIVE_ROW of one process, blocks and regions. Handles of --pairs are no memory.
 
-    known: addresses_of() its first reading. Shared memory, or a runtime's heap, that is written to there has an end.
+    first: the mappings of its first reading. What is written to there, as in a runtime's heap, has an end; shared memory of
+    then, which others have mapped, is theirs.
     """
+    known = np.array([(one.start, one.end - one.start) for one in first], _RANGE)
+    shared = {(one.start, one.end, one.name) for one in first if one.part == "shared"}
     heap = live[attribution.is_heap(live)]
     blocks, regions = _Ranges.of(heap, _GAP_MIN), _Ranges.of(live[attribution.is_region(live)])
     unowned, kept, mapped, resident = Counter[str](), 0, 0, 0
     number = Counter[str]()
     columns = (_in_bss(mappings), *(each.within(mappings) for each in (regions, blocks, _Ranges.of(known))))
     for one, in_module, in_regions, counted, before in zip(mappings, *columns, strict=True):
-        if one.part in _OF_OTHERS:
+        size = one.end - one.start  # 0: memory that has no addresses
+        is_of_others = size and not (in_regions or counted) and (one.start, one.end, one.name) in shared
+        if one.part in _OF_OTHERS or is_of_others:
             continue
         rss = one.rss - in_module
         resident += rss
-        own, size = rss - in_regions, one.end - one.start  # 0: memory that has no addresses
+        own = rss - in_regions
         if counted or one.part == "allocator":
             kept += own - counted
             continue

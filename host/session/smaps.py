@@ -3,14 +3,14 @@
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.analysis.balance import Balance, add_row, add_unread, addresses_of, balance_of
+from memleak_android.host.analysis.balance import Balance, add_row, add_unread, balance_of
 from memleak_android.host.analysis.growth_trend import INSTANTS_MIN
 from memleak_android.host.analysis.memory_use import (
     DRIVERS,
@@ -31,7 +31,7 @@ from memleak_android.host.heap.high_water import heap_space
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.target import Target
 from memleak_android.host.session.observers import SessionObserver, pids_by_size
-from memleak_android.host.wire.blocks import Reason, Rows
+from memleak_android.host.wire.blocks import Reason
 from memleak_android.unwind.file_reading import status_in_mount
 from memleak_android.unwind.user_space_mounts import memory_mounts, mount_of
 
@@ -122,7 +122,7 @@ class SmapsReader(SessionObserver):
     _next_s: float = 0.0
     _begin_s: float = 0.0
     _others: dict[int, dict[str, Any]] = field(default_factory=dict)
-    _addresses: dict[int, Rows] = field(default_factory=dict)  # of each process, at its first reading
+    _first: dict[int, list[Mapping]] = field(default_factory=dict)  # of each process, at its first reading
 
     def snapshot_arrived(self) -> None:
         """Keeps the last reading of a target that is gone or must not be read."""
@@ -153,11 +153,11 @@ class SmapsReader(SessionObserver):
             return first
         left_out = {*first, *process_ends(self.capture)}
         running = dict.fromkeys(pid for pid in (*others, *process_names(self.capture)) if pid not in left_out)
-        self._addresses = {pid: known for pid, known in self._addresses.items() if pid in {*first, *running}}
+        self._first = {pid: known for pid, known in self._first.items() if pid in {*first, *running}}
         judged = {pid for pid, known in self._others.items() if len(known["rows"]) >= INSTANTS_MIN}
         lasting = [each for each in self._others.items() if each[0] in judged or each[0] in running]
         self._others = dict(lasting[-_OTHERS_MAX:])
-        return [*first, *sorted(running, key=lambda pid: pid not in self._addresses)][:PROCESSES_MAX]
+        return [*first, *sorted(running, key=lambda pid: pid not in self._first)][:PROCESSES_MAX]
 
     def ask_drivers(self) -> None:
         """Once, if the target outlives the measurement: its app has to answer."""
@@ -192,16 +192,11 @@ class SmapsReader(SessionObserver):
             return None
         if pid == target_pid(self.capture) and has_second_libc(text):
             self.capture.session |= {SECOND_LIBC: True}
-        balance = balance_of(mappings, live, self._first_addresses(pid, mappings))
+        balance = balance_of(mappings, live, self._first.setdefault(pid, mappings))
         self._add_balance(snapshot, max(now_ns, snapshot.timestamp_ns), pid, balance)
         parts = memory_parts(mappings, live["address"][attribution.is_heap(live)])
         reading = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
         return reading | {"tracked": heap_space(live)} if parts else None
-
-    def _first_addresses(self, pid: int, mappings: Sequence[Mapping]) -> Rows:
-        if pid not in self._addresses:
-            self._addresses[pid] = addresses_of(mappings)
-        return self._addresses[pid]
 
     def _add_balance(self, snapshot: Snapshot, read_ns: int, pid: int, balance: Balance) -> None:
         taken_ns = snapshot.timestamp_ns

@@ -8,7 +8,6 @@ from memleak_android.host.analysis.balance import (
     Balance,
     add_row,
     add_unread,
-    addresses_of,
     balance_of,
     is_unread,
     is_unused,
@@ -21,7 +20,6 @@ from tests.support.builders.blocks import live_rows
 
 KB = 1024
 SECOND = 10**9
-UNKNOWN = addresses_of([])
 
 
 def region(address: int, size: int) -> dict[str, int]:
@@ -45,7 +43,7 @@ def test_what_blocks_and_regions_cover() -> None:
         {"address": 0x41000, "size": 8 * KB, "function": Function.MALLOC},
         {"address": 3, "size": 1, "function": Function.PAIR},
     )
-    found = balance_of(mappings, live, UNKNOWN)
+    found = balance_of(mappings, live, [])
     assert (found.unowned, found.kept, found.mapped) == (36 * KB, (64 - 12 + 20) * KB, (128 + 4) * KB)
     assert found.resident == (128 + 64 + 20 + 4) * KB
     assert found.largest == (MappingSum("", 32 * KB, 1), MappingSum("/memfd:x", 4 * KB, 1))
@@ -65,11 +63,17 @@ def test_what_blocks_and_regions_cover() -> None:
     ],
 )
 def test_what_was_mapped_at_the_first_reading_has_an_end(after: Mapping, unowned: int) -> None:
-    known = addresses_of(
-        [Mapping(0x10000, 0x50000, "", "anonymous", 4 * KB), Mapping(0, 0, "/memfd:", "shared")]
-    )
-    found = balance_of([after], live_rows(), known)
+    first = [Mapping(0x10000, 0x50000, "", "anonymous", 4 * KB), Mapping(0, 0, "/memfd:held", "shared")]
+    found = balance_of([after], live_rows(), first)
     assert (found.unowned, found.mapped) == (unowned * KB, after.rss)
+
+
+@pytest.mark.parametrize(("end", "counts"), [(0x50000, False), (0x60000, True)])
+def test_shared_memory_of_the_first_reading_is_its_other_users_too(end: int, counts: bool) -> None:
+    first = Mapping(0x10000, 0x50000, "/dev/zero (deleted)", "shared", 4 * KB)
+    now = Mapping(0x10000, end, "/dev/zero (deleted)", "shared", 200 * KB)
+    found = balance_of([now], live_rows(), [first])
+    assert found.mapped == found.resident == 200 * KB * counts
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ def test_what_was_mapped_at_the_first_reading_has_an_end(after: Mapping, unowned
 def test_variables_of_a_module_are_its_own_up_to_a_bound(start: int, name: str, unowned: int) -> None:
     part = "shared" if name else "anonymous"
     before = Mapping(0x10000, 0x20000, "/lib/module.so", "files", 64 * KB)
-    found = balance_of([before, Mapping(start, 0x1000000, name, part, 4 << 20)], live_rows(), UNKNOWN)
+    found = balance_of([before, Mapping(start, 0x1000000, name, part, 4 << 20)], live_rows(), [])
     assert found.unowned == found.mapped == found.resident == unowned << 20
 
 
@@ -89,7 +93,7 @@ def test_what_the_allocator_needs_for_small_blocks_is_not_kept(gap: int, kept: i
     ]
     in_use = 100 * 7 + 99 * gap
     heap = Mapping(0x10000, 0x20000, "[heap]", "allocator", in_use)
-    found = balance_of([heap], live_rows(*blocks), UNKNOWN)
+    found = balance_of([heap], live_rows(*blocks), [])
     assert found.kept == kept
 
 
