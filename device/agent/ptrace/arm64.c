@@ -126,6 +126,20 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 	return ml_ptrace_write_set(tid, NT_ARM_SYSTEM_CALL, &none, sizeof(none));
 }
 
+struct ml_ptrace_system_call ml_ptrace_system_call_of(const ml_ptrace_registers *registers)
+{
+	const unsigned long long *x = registers->regs;
+
+	return (struct ml_ptrace_system_call){ x[8], x[0], registers->pc - 4, { x[0], x[1], x[2], x[3] } };
+}
+
+void ml_ptrace_call_again(ml_ptrace_registers *registers, const struct ml_ptrace_system_call *call)
+{
+	memcpy(registers->regs, call->arguments, sizeof(call->arguments));
+	registers->regs[8] = call->number;
+	registers->pc = call->address;
+}
+
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers)
 {
 	ml_u64 pointers[2] = { 0 }; /* the second with SME */

@@ -93,40 +93,26 @@ ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers);
 /* Skips that system call; the thread would then reach the trampoline, and so the system call, again. */
 int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64 trampoline);
 
-/*
- * The rest of a time limit, for a call that takes it from memory: below the thread's stack, where a handler that runs before the call
- * overwrites it. Detached at the entry of their call, most waits end with EINTR at once, for a pretended signal (kernel/ptrace.c,
- * __ptrace_unlink()): all but those that look for signals themselves.
- */
-struct ml_ptrace_limit {
-	ml_u64 address; /* 0: nothing is to be written */
-	ml_u64 time[2]; /* struct __kernel_timespec */
+/* The system call from which a stopped thread returns, as its registers have it. */
+struct ml_ptrace_system_call {
+	ml_u64 number, result;
+	ml_u64 address; /* of its instruction */
+	ml_u64 arguments[4]; /* the first ones */
 };
 
-#ifdef __x86_64__
+struct ml_ptrace_system_call ml_ptrace_system_call_of(const ml_ptrace_registers *registers);
+
+/* The thread makes the call once it runs. */
+void ml_ptrace_call_again(ml_ptrace_registers *registers, const struct ml_ptrace_system_call *call);
+
 /*
- * Restarts a wait that the stop has ended with EINTR without a signal (signal(7), "Interruption of system calls … by stop
- * signals"). False if there is none or it cannot be restarted. Call only if no signal is pending. left_ms: what is left of its time
- * limit; -1: the call has the limit that it had. limit: to be written before the thread runs, which has to reach the call without a
- * handler.
+ * Whether the result leaves all arguments, and overwrites the number. Elsewhere it overwrites the first argument, and code may rely on
+ * the number.
  */
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long left_ms, struct ml_ptrace_limit *limit);
-
-/* The time limit of such a wait, by the number and the arguments of its system call, where a repeated one can be given another; 0: none. */
-ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments);
+#ifdef __x86_64__
+#define ML_PTRACE_KEEPS_ARGUMENTS 1
 #else
-/* arm64: the kernel has written the result over the first argument, so the call cannot be repeated. */
-static inline bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long left_ms, struct ml_ptrace_limit *limit)
-{
-	(void)registers, (void)left_ms, (void)limit;
-	return false;
-}
-
-static inline ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments)
-{
-	(void)tid, (void)number, (void)arguments;
-	return 0;
-}
+#define ML_PTRACE_KEEPS_ARGUMENTS 0
 #endif
 
 /* The thread pointer, 0 if unknown. */

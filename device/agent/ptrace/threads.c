@@ -15,6 +15,7 @@
 #include "agent/process/thread_states.h"
 #include "agent/protocol/blocks.h"
 #include "agent/protocol/extend.h"
+#include "agent/ptrace/repeat.h"
 #include "agent/ptrace/state.h"
 
 #define ROUNDS_MAX 64
@@ -126,8 +127,13 @@ static void forget_settled(struct ml_ptrace_threads *threads)
 static void take_stop(const struct ml_ptrace_threads *threads, struct ml_ptrace_thread *thread, int status)
 {
 	if (status >> 16 == PTRACE_EVENT_STOP) {
+		const struct ml_ptrace_wait *wait;
+		unsigned long message;
+
+		ptrace(PTRACE_GETEVENTMSG, thread->tid, NULL, &message); /* returns once it has left its processor */
+		wait = ml_ptrace_waits_find(&threads->waits, threads->pid, thread->tid);
 		thread->is_stopped = true;
-		thread->wait_end_ns = ml_ptrace_waits_end(&threads->waits, threads->pid, thread->tid);
+		thread->wait = wait ? *wait : (struct ml_ptrace_wait){ .tid = 0 };
 		thread->is_group_stopped = WSTOPSIG(status) != SIGTRAP;
 	} else {
 		ptrace(PTRACE_CONT, thread->tid, NULL, (void *)(long)(status >> 16 ? 0 : WSTOPSIG(status)));
@@ -206,17 +212,18 @@ static int repeat_wait(const struct ml_ptrace_thread *thread)
 {
 	ml_ptrace_registers interrupted, registers;
 	struct ml_ptrace_limit limit;
-	ml_u64 now_ns = ml_clock_ns(), end_ns = thread->wait_end_ns > now_ns ? thread->wait_end_ns : now_ns;
-	long left_ms = thread->wait_end_ns ? (long)((end_ns - now_ns + 999999) / 1000000) : -1;
+	const struct ml_ptrace_wait *wait = thread->wait.tid ? &thread->wait : NULL;
+	ml_u64 now_ns = ml_clock_ns(), end_ns = thread->wait.end_ns > now_ns ? thread->wait.end_ns : now_ns;
+	long left_ms = thread->wait.end_ns ? (long)((end_ns - now_ns + 999999) / 1000000) : -1;
 
 	if (ml_ptrace_read_set(thread->tid, NT_PRSTATUS, &interrupted, sizeof(interrupted)) != (ssize_t)sizeof(interrupted))
 		return 0;
 	registers = interrupted;
-	if (!ml_ptrace_repeat_wait(&registers, left_ms, &limit) || ml_ptrace_has_pending_signal(thread->tid))
+	if (!ml_ptrace_repeat_wait(&registers, wait, left_ms, &limit) || ml_ptrace_has_pending_signal(thread->tid))
 		return 0;
 	if (limit.address && ml_target_write((ml_u32)thread->tid, limit.address, limit.time, sizeof(limit.time))) {
 		registers = interrupted; /* it begins anew */
-		ml_ptrace_repeat_wait(&registers, -1, &limit);
+		ml_ptrace_repeat_wait(&registers, wait, -1, &limit);
 	}
 	ml_ptrace_write_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers));
 	return limit.address ? enter_call(thread->tid, &interrupted) : 0;

@@ -15,7 +15,7 @@ struct ml_ptrace_thread {
 	bool is_late;          /* has not stopped in time */
 	bool is_group_stopped; /* by job control, before */
 	ml_u64 asked_ns;       /* when its stop was requested */
-	ml_u64 wait_end_ns;    /* of the wait that its stop has ended; 0: unknown */
+	struct ml_ptrace_wait wait; /* that its stop has interrupted, if it is noted; else tid 0 */
 };
 
 struct ml_ptrace_threads {

@@ -6,12 +6,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "agent/process/proc_file.h"
-#include "agent/process/target_objects.h"
 #include "agent/ptrace/state.h"
 
-#define LONGEST_S 1000000 /* in milliseconds an int */
-#define RED_ZONE_BYTES 128
 #define FLAGS_CLEAR 0x40500ull /* alignment check, direction, trap: clear at a function's entry */
 #define ERESTARTSYS 512
 #define ERESTARTNOINTR 513
@@ -180,76 +176,25 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 	return ml_ptrace_write_set(tid, NT_PRSTATUS, registers, sizeof(*registers));
 }
 
-/* Other limits belong to a socket, or their calls would end with EINTR once more (ml_ptrace_limit). */
-static bool has_limit_in_register(ml_u64 number)
+struct ml_ptrace_system_call ml_ptrace_system_call_of(const ml_ptrace_registers *registers)
 {
-	return number == SYS_epoll_wait || number == SYS_epoll_pwait;
+	return (struct ml_ptrace_system_call){
+		registers->orig_rax,
+		registers->rax,
+		registers->rip - 2,
+		{ registers->rdi, registers->rsi, registers->rdx, registers->r10 },
+	};
 }
 
-/* A sandbox (seccomp) may allow the call that the thread made, and not the one that replaces it. */
-static bool is_sandboxed(pid_t tid)
+void ml_ptrace_call_again(ml_ptrace_registers *registers, const struct ml_ptrace_system_call *call)
 {
-	char status[4096];
-
-	return ml_proc_read(tid, "status", status, sizeof(status)) < 0 || ml_proc_field(status, "Seccomp:\t", 10);
-}
-
-ml_u64 ml_ptrace_limit_ms(pid_t tid, ml_u64 number, const ml_u64 *arguments)
-{
-	ml_u64 limit[2], address = number == SYS_rt_sigtimedwait ? arguments[2] : arguments[3]; /* struct __kernel_timespec */
-
-	if (has_limit_in_register(number))
-		return (ml_s32)arguments[3] > 0 ? (ml_u32)arguments[3] : 0;
-	if ((number != SYS_epoll_pwait2 && number != SYS_rt_sigtimedwait) ||
-	    ml_target_read((ml_u32)tid, address, limit, sizeof(limit)) || limit[0] > LONGEST_S || limit[1] >= 1000000000 ||
-	    (number == SYS_epoll_pwait2 && is_sandboxed(tid)))
-		return 0;
-	return limit[0] * 1000 + (limit[1] + 999999) / 1000000;
-}
-
-/* False if the call already has a limit from an earlier stop, which may be overwritten by now. */
-static bool shorten(ml_ptrace_registers *registers, long left_ms, struct ml_ptrace_limit *limit)
-{
-	unsigned long below = registers->rsp - RED_ZONE_BYTES - sizeof(limit->time);
-
-	if (left_ms < 0)
-		return registers->orig_rax != SYS_rt_sigtimedwait || registers->rdx != below;
-	if (registers->orig_rax == SYS_rt_sigtimedwait) { /* the program's own may be constant */
-		*limit = (struct ml_ptrace_limit){ below, { (ml_u64)left_ms / 1000, (ml_u64)left_ms % 1000 * 1000000 } };
-		registers->rdx = below;
-	} else if (registers->orig_rax == SYS_epoll_pwait2) {
-		registers->orig_rax = SYS_epoll_pwait; /* has the same arguments, but its limit in a register */
-		registers->r10 = (unsigned long)left_ms;
-	} else if (has_limit_in_register(registers->orig_rax) && left_ms < (ml_s32)registers->r10) {
-		registers->r10 = (unsigned long)left_ms;
-	}
-	return true;
-}
-
-bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers, long left_ms, struct ml_ptrace_limit *limit)
-{
-	/* Those of sockets end so with a time limit (SO_RCVTIMEO), and have then done nothing yet. */
-	static const unsigned long waits[] = { SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_rt_sigtimedwait,
-					       SYS_semop,      SYS_semtimedop,  SYS_io_getevents, SYS_io_uring_enter,
-					       SYS_accept,     SYS_accept4,     SYS_recvfrom,     SYS_recvmsg,
-					       SYS_sendto,     SYS_sendmsg,     SYS_recvmmsg,     SYS_sendmmsg,
-					       SYS_read,       SYS_readv,       SYS_write,        SYS_writev };
-	unsigned long number = registers->orig_rax;
-
-	limit->address = 0;
-	if (registers->rax != (unsigned long)-EINTR)
-		return false;
-	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
-		if (number != waits[i])
-			continue;
-		if (!shorten(registers, left_ms, limit))
-			return false;
-		registers->rax = registers->orig_rax;
-		registers->rip -= 2;
-		registers->orig_rax = (unsigned long)-1;
-		return true;
-	}
-	return false;
+	registers->rdi = call->arguments[0];
+	registers->rsi = call->arguments[1];
+	registers->rdx = call->arguments[2];
+	registers->r10 = call->arguments[3];
+	registers->rax = call->number;
+	registers->rip = call->address;
+	registers->orig_rax = (unsigned long)-1;
 }
 
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers)

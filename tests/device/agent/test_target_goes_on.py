@@ -65,7 +65,7 @@ def has_exit_in_pidfd() -> bool:
 RESTARTED = ["nanosleep", "clock_nanosleep", "poll", "select", "futex"]
 # The kernel ends these with EINTR at every stop of a debugger (signal(7)); on arm64 it has lost their first argument by then.
 SHORTENED = ["epoll", "epoll_pwait2"]
-REPEATED = [*SHORTENED, "semop", "sigtimedwait", "getevents", "uring", "accept", "recv", "read"]
+REPEATED = [*SHORTENED, "semop", "sigtimedwait", "getevents", "uring", "accept", "recv", "read", "all"]
 
 
 @pytest.mark.parametrize("wait", RESTARTED + REPEATED if platform.machine() == "x86_64" else RESTARTED)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waits again and again, argv[2] ms each (200), by the system call that argv[1] names, in its only thread. SIGTERM ends it: the exit
- * code is the number of waits that ended with EINTR before. With argv[2] it writes of each wait whether it was "in time" or "late".
+ * Waits again and again, argv[2] ms each (200), by the system call that argv[1] names, or by each of them in a thread of its own: "all".
+ * SIGTERM ends it: the exit code is the number of waits that ended with EINTR before. With argv[2] it writes of each wait whether it was
+ * "in time" or "late".
  */
 #include "../../support/programs/libc.h"
 #include <linux/futex.h>
@@ -156,36 +157,56 @@ static int with_time_limit(int type)
 		       made;
 }
 
+static const char *interval;
+static int n_interrupted;
+
+static void *wait_on(void *argument)
+{
+	long (*wait)(void) = (long (*)(void))argument;
+
+	while (!is_over) {
+		double begun_ms = now_ms();
+
+		if (wait() < 0 && errno == EINTR && !is_over)
+			__atomic_fetch_add(&n_interrupted, 1, __ATOMIC_RELAXED);
+		free(malloc(100));
+		if (interval) {
+			puts(now_ms() - begun_ms < LATE * wait_ms ? "in time" : "late");
+			fflush(stdout);
+		}
+	}
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
-	long (*wait)(void) = NULL;
-	int n_interrupted = 0;
+	pthread_t threads[sizeof(waits) / sizeof(waits[0])];
+	int is_all = argc > 1 && !strcmp(argv[1], "all");
+	void *wait = NULL;
 
 	for (size_t i = 0; argc > 1 && i < sizeof(waits) / sizeof(waits[0]); i++)
 		if (!strcmp(argv[1], waits[i].name))
-			wait = waits[i].wait;
-	if (argc > 2)
-		wait_ms = atoi(argv[2]);
+			wait = (void *)waits[i].wait;
+	interval = argc > 2 ? argv[2] : NULL;
+	if (interval)
+		wait_ms = atoi(interval);
 	wait_time = (struct timespec){ wait_ms / 1000, wait_ms % 1000 * 1000000L };
 	epoll = epoll_create1(0);
 	semaphores = semget(IPC_PRIVATE, 1, 0600);
 	listener = with_time_limit(SOCK_STREAM);
 	datagrams = with_time_limit(SOCK_DGRAM);
-	if (!wait || epoll < 0 || semaphores < 0 || datagrams < 0 || listen(listener, 1))
+	if ((!wait && !is_all) || epoll < 0 || semaphores < 0 || datagrams < 0 || listen(listener, 1))
 		return 101;
 	signal(SIGTERM, end);
 	puts("ready");
 	fflush(stdout);
-	while (!is_over) {
-		double begun_ms = now_ms();
-
-		n_interrupted += wait() < 0 && errno == EINTR && !is_over;
-		free(malloc(100));
-		if (argc > 2) {
-			puts(now_ms() - begun_ms < LATE * wait_ms ? "in time" : "late");
-			fflush(stdout);
-		}
-	}
+	for (size_t i = 0; is_all && i < sizeof(waits) / sizeof(waits[0]); i++)
+		if (pthread_create(&threads[i], NULL, wait_on, (void *)waits[i].wait))
+			return 103;
+	if (wait)
+		wait_on(wait);
+	for (size_t i = 0; is_all && i < sizeof(waits) / sizeof(waits[0]); i++)
+		pthread_join(threads[i], NULL);
 	semctl(semaphores, 0, IPC_RMID);
 	return n_interrupted;
 }
