@@ -163,7 +163,7 @@ def test_smaps_that_are_read_ever_later_than_the_blocks(kept_a_s: int) -> None:
         kept = meanwhile + round(kept_a_s * read_s)
         balance = Balance(0, kept, 0, held + kept, held, ())
         recorded = add_row(recorded, i * SECOND, int(read_s * SECOND), balance)
-    found = {each.part: each.bytes_per_s for each in unowned_growth(recorded, 0, 0, 60 * SECOND)}
+    found = {each.part: each.bytes_per_s for each in unowned_growth([recorded], 0, 0, 60 * SECOND)}
     assert found.get(UnownedPart.ALLOCATOR, 0) == pytest.approx(kept_a_s)
     assert found[UnownedPart.RESIDENT] == pytest.approx(4 * RISE_MIN + kept_a_s)
 

@@ -14,7 +14,7 @@ from memleak_android.host.profile import site_id
 from memleak_android.host.profile.answer import AnswerState
 from memleak_android.host.profile.coverage import Answer as Met
 from memleak_android.host.profile.coverage import Condition
-from memleak_android.host.profile.growth import Trend, UnownedPart
+from memleak_android.host.profile.growth import Trend
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, ProcessEvent, Reason, encode_block
@@ -206,17 +206,6 @@ def test_what_the_kernel_counts_was_read_too_seldom(
     profile = profile_of(recording(tmp_path / "a", [session], *(taken(i, *cached) for i in range(2, 10))))
     (found,) = (each for each in profile.coverage if each.condition is Condition.BALANCE)
     assert found.answer is (Met.YES if is_known else Met.UNKNOWN)
-
-
-@pytest.mark.parametrize(("share", "is_named"), [(0.05, False), (0.2, True)])
-def test_what_an_allocator_keeps_beside_growing_blocks(share: float, is_named: bool, tmp_path: Path) -> None:
-    """Size classes and fragments take some; more may be calls that were not seen."""
-    size, times = 64 << 20, range(2, 10)
-    kept = [[(i + 1) * SECOND + SECOND // 2, 0, round(i * share * size), 0, 0] for i in times]
-    session = encode_text(BlockKind.SESSION, json.dumps({"balance": {"rows": kept, "largest": []}}))
-    blocks = [taken(i, *(row(n, LEAK, size, n) for n in range(1, i + 1))) for i in times]
-    profile = profile_of(recording(tmp_path / "a", [session], *blocks))
-    assert [each.part for each in profile.unowned] == [UnownedPart.ALLOCATOR] * is_named
 
 
 def by_runs(path: Path, ends_s: list[int], *snapshots: list[Block], ends: object = None) -> Path:

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis.pipeline import View
+from memleak_android.host.analysis.pipeline import View, _that_counts
 from memleak_android.host.heap.survivors import find_survivors
+from memleak_android.host.profile.growth import Growth, Trend, UnownedGrowth, UnownedPart
 from memleak_android.host.profile.profile import Measurement, Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
@@ -33,6 +34,7 @@ from tests.support.builders.blocks import (
     status,
     write_recording,
 )
+from tests.support.builders.profiles import empty_profile
 
 ONE = evidence(evidence_record(sequence=1, key=7, pc=0x401000))  # of the stack that most blocks here have
 
@@ -288,3 +290,11 @@ def test_address_without_mapping_ends_the_stack(recorded) -> None:
     profile = recorded(cfi, stray, *snapshot(live_rows({"sequence": 1, "key": 7})))
     (site,) = profile.sites
     assert (site.end, site.frames[1].module, site.frames[1].address) == ("NO_MAPPING", "", 0x900000)
+
+
+@pytest.mark.parametrize(("kept", "is_named"), [(9, False), (11, True)])
+def test_what_an_allocator_keeps_beside_growing_blocks(kept: float, is_named: bool) -> None:
+    """Size classes and fragments take some; more may be calls that were not seen."""
+    heap = Growth(Trend.GROWS, 100.0, 99.0, 101.0, 0, 1 << 30)
+    beyond = UnownedGrowth(UnownedPart.ALLOCATOR, kept, kept, kept, 0, 1 << 26)
+    assert len(_that_counts([beyond], 0.0, empty_profile().totals, True, heap)) == is_named
