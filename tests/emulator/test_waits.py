@@ -15,7 +15,7 @@ from tests.emulator.test_whole_stacks import COMPILER
 from tests.support.attaching import until
 from tests.support.workloads import PROGRAMS
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.proof]
 
 FOLDER = "/data/local/tmp/waits"
 WAIT_S, BEGUN_S = 40, 22  # an emulator needs ten seconds for a session, or twice as many
