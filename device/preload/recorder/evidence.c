@@ -345,7 +345,7 @@ void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, cons
 		return;
 	}
 	if (!ml_thread_tid_offset)
-		thread->tid = ml_own_tid();
+		__atomic_store_n(&thread->tid, ml_own_tid(), __ATOMIC_RELAXED);
 	send(view, thread, call, flags);
 	ml_thread_leave(view, thread);
 }

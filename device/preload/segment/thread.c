@@ -57,7 +57,7 @@ static ml_u32 own_tid(const struct ml_view *view)
 
 static void start_slot(const struct ml_view *view, struct ml_thread *thread, ml_u64 owner)
 {
-	thread->tid = own_tid(view);
+	__atomic_store_n(&thread->tid, own_tid(view), __ATOMIC_RELAXED);
 	thread->stack_low = thread->stack_high = 0;
 	thread->foreign_low = thread->foreign_high = 0;
 	thread->countdown = 0;
@@ -99,7 +99,8 @@ static int take(const struct ml_view *view, ml_u32 slot, ml_u64 from, ml_u64 own
 /* Whether the slot's thread has ended. A busy slot is never reused: its ring has an unfinished record. */
 static int is_dead(const struct ml_view *view, ml_u32 slot, ml_u64 owner)
 {
-	return !(owner & ML_OWNER_BUSY) && ML_SYSCALL3(tgkill, view->segment->pid, view->threads[slot].tid, 0) == -ESRCH;
+	return !(owner & ML_OWNER_BUSY) &&
+	       ML_SYSCALL3(tgkill, view->segment->pid, ml_thread_last_tid(&view->threads[slot]), 0) == -ESRCH;
 }
 
 struct ml_thread *ml_thread_shared(const struct ml_view *view)
@@ -164,7 +165,7 @@ static struct ml_thread *claim_slot(const struct ml_view *view, ml_u64 self, ml_
 /* Whether the slot is of an ended thread, whose thread pointer the caller has now. */
 static int is_predecessor(const struct ml_view *view, ml_u32 slot, ml_u64 owner)
 {
-	return ml_thread_tid_offset && owner == ml_thread_owner(ml_thread_pointer(), view->threads[slot].tid);
+	return ml_thread_tid_offset && owner == ml_thread_owner(ml_thread_pointer(), ml_thread_last_tid(&view->threads[slot]));
 }
 
 struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32 start)

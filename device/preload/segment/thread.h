@@ -47,12 +47,18 @@ static inline ml_u64 ml_thread_self(void)
 	return ml_thread_owner(pointer, ml_thread_tid_at(pointer));
 }
 
+/* Of the slot's thread, which another may be taking. */
+static inline ml_u32 ml_thread_last_tid(const struct ml_thread *thread)
+{
+	return __atomic_load_n(&thread->tid, __ATOMIC_RELAXED);
+}
+
 /* Of the calling thread. Others may share its slot. */
 static inline ml_u32 ml_thread_tid(const struct ml_view *view, const struct ml_thread *thread)
 {
 	ml_u32 tid = __builtin_expect(thread == view->threads, 0) ? ml_thread_tid_at(ml_thread_pointer()) : 0;
 
-	return tid ? tid : thread->tid;
+	return tid ? tid : ml_thread_last_tid(thread);
 }
 
 /* Finds or claims a slot, probing from `start`. */
