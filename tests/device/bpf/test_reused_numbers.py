@@ -15,6 +15,7 @@ from tests.support.workloads import PROGRAMS, built, need
 NUMBER_REFUSED = 77  # clone3() with set_tid needs CAP_CHECKPOINT_RESTORE
 
 
+@pytest.mark.changes_all_code
 def test_blocks_of_the_next_thread_with_its_number_are_counted() -> None:
     need("bpf")
     session = run_by_bpf([built(PROGRAMS / "exec_in_thread")], follow=True)
@@ -31,6 +32,7 @@ def test_a_call_of_that_thread_is_no_longer_active() -> None:
     assert run.numbers("become_another") == (1, 0, 1)
 
 
+@pytest.mark.changes_all_code
 def test_an_ended_child_s_number_is_not_followed_in_another_process(tmp_path: Path) -> None:
     need("bpf")
     number, go = tmp_path / "number", tmp_path / "go"
