@@ -172,7 +172,7 @@ def unowned_growth(
     """
     of_target, *of_others = balances
     parts = defaultdict[UnownedPart, list[UnownedGrowth]](list)
-    # Other processes come and go: of too few readings nothing is told.
+    # Other processes come and go: those with too few readings are left out.
     judged = [one for one in of_others if len(_rows(one, from_ns, to_ns)) >= INSTANTS_MIN]
     for recorded in (of_target, *judged):
         for each in _growth_of_process(recorded, begin_ns, from_ns, to_ns):

@@ -44,7 +44,7 @@ def judge_places(
 
     stacks: (sites,) number of each site's stack.
     """
-    members, most_freed = _holding(sites, stacks), list[CallSite]()
+    members, most_freed = _holding(sites, stacks), dict[int, CallSite]()
     if growth.history is not None:
         freed, most_freed = _freed(growth.history, numbers, namer)
         members = _Members(*map(np.concatenate, zip(members, freed, strict=True)))
@@ -55,9 +55,11 @@ def judge_places(
     if growth.history is not None:
         judged = growth.history.judge(_group(growth.history, members, members.place >= 0), n)
         judged |= _of_growing_stacks(growth, growth.history, members, n, judged)
-    shown = [
-        site for site in most_freed if not sums[1][site.place or 0] and grows(judged.get(site.place or 0))
-    ]
+    freed_sites = tuple(
+        replace(site, growth=judged[number])
+        for number, site in most_freed.items()
+        if not sums[1][number] and grows(judged.get(number))
+    )
     places = tuple(
         Place(
             function=frame.function if frame else "",
@@ -76,7 +78,7 @@ def judge_places(
             zip(numbers.firsts, counts, *sums, strict=True)
         )
     )
-    return places, tuple(replace(site, growth=judged[site.place or 0]) for site in shown)
+    return places, freed_sites
 
 
 def _of_growing_stacks(
@@ -112,8 +114,10 @@ def _holding(sites: Sequence[CallSite], stacks: NDArray[np.int64]) -> _Members:
     return _Members(stacks, *np.array(columns, np.int64).reshape(-1, 5).T)
 
 
-def _freed(history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer) -> tuple[_Members, list[CallSite]]:
-    """And of each of their places the stack that freed most, as a site that holds nothing."""
+def _freed(
+    history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer
+) -> tuple[_Members, dict[int, CallSite]]:
+    """And by place the stack that freed most, as a site that holds nothing."""
     stacks, freed = history.given_back()
     namer.resolve(stacks)
     traces = namer.table.traces[namer.table.first_trace[stacks]]
@@ -125,11 +129,21 @@ def _freed(history: StackHistory, numbers: PlaceNumbers, namer: SiteNamer) -> tu
         places.append(number := numbers.number(frames, kind))
         if number not in most:
             most[number] = CallSite(
-                *(id_, 0, 0, None, None, 0, kind, end_name(end), frames), place=number, unit=namer.unit(kind)
+                id=id_,
+                inuse_space=0,
+                inuse_objects=0,
+                alloc_space=None,
+                alloc_objects=None,
+                oldest_ns=0,
+                kind=kind,
+                end=end_name(end),
+                frames=frames,
+                place=number,
+                unit=namer.unit(kind),
             )
     nothing = np.zeros(len(stacks), np.int64)
     members = _Members(stacks, np.array(places, np.int64), nothing, nothing, freed, nothing)
-    return members, list(most.values())
+    return members, most
 
 
 def _sum(place: NDArray[np.int64], column: NDArray[np.int64], n: int) -> list[int]:

@@ -169,7 +169,7 @@ def fold(traces: TraceBatch, limit: int) -> TraceBatch:
 
 
 def _kept(address: NDArray[np.uint64], limit: int) -> NDArray[np.bool_]:
-    """Which frames of one stack stay."""
+    """A mask of the frames of one stack that stay."""
     kept = np.arange(len(address))
     for period in range(1, _PERIOD_MAX + 1):
         kept = kept[_of_few_rounds(address[kept], period)]

@@ -24,7 +24,7 @@ struct ml_stacks {
 #define ML_BREAKS 1024u
 
 /*
- * Where the break of each process was: BPF sees brk() return the new one only (bpf/regions.bpf.h). All zero: empty.
+ * The last break of each process: BPF sees brk() return the new one only (bpf/regions.bpf.h). All zero: empty.
  * A process may take the place of another in it; then one change of its break is not seen.
  */
 struct ml_breaks {

@@ -312,7 +312,7 @@ def source_line_text(file: str, line: int, module: str, begun_s: float) -> str:
 
     begun_s: of the measurement. Code of an interpreter is made from its file while the program runs.
 
-    The measured program names the file: only one that everybody may read is shown.
+    The measured program names the file: it is shown only if it is world-readable.
     """
     try:
         built_ns = begun_s * 1e9 if module in SCRIPT_FRAMES else file_status(module).st_mtime_ns

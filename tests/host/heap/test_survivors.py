@@ -1,4 +1,4 @@
-"""Which stacks are unwound beside those of blocks that are held."""
+"""Stacks that are unwound beside those of held blocks."""
 
 import numpy as np
 import pytest
