@@ -173,3 +173,9 @@ def test_in_a_github_action(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/nowhere/summary.md")
     assert run(words) == 23
     assert "could not write the step summary /nowhere/summary.md" in capsys.readouterr().err
+
+
+def test_what_was_freed_at_exit_is_named() -> None:
+    freed = replace(DECODE, inuse_space=0, inuse_objects=0)
+    (result,) = sarif_of(profile(sites=(freed,)))["results"]
+    assert result["message"]["text"].startswith("freed at exit, allocated in ")

@@ -187,3 +187,13 @@ def test_formats_have_names_of_their_own() -> None:
 
 def test_mappings_are_not_counted_twice() -> None:
     assert {site.kind for site in heap_sites(profile())} == {"user", "runtime"}
+
+
+@pytest.mark.parametrize("name", ["folded", "speedscope", "pprof"])
+def test_what_was_freed_at_exit_is_in_no_heap_profile(name: str) -> None:
+    """Its allocations of the whole time are unknown, and those of the others are not."""
+    made = counted_profile()
+    freed = replace(
+        DECODE, frames=DECODE.frames[1:], inuse_space=0, inuse_objects=0, alloc_space=None, alloc_objects=None
+    )
+    assert written(name, replace(made, sites=(*made.sites, freed))) == written(name, made)
